@@ -1,0 +1,152 @@
+//! Latency distributions in constant memory: an HDR histogram plus the exact extremes it would round.
+
+use base64::Engine as _;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+
+/// Largest recordable round trip: 100 s. A longer one is clipped into the last bucket; the exact maximum keeps it.
+const HIGHEST_NS: u64 = 100_000_000_000;
+
+/// Significant decimal digits: a recorded value is off by at most 0.1 %.
+pub const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// A percentile is given only where at least this many samples lie beyond it.
+const SAMPLES_BEYOND: f64 = 10.0;
+
+/// Round trips in nanoseconds, never halved.
+#[derive(Debug, Clone)]
+pub struct LatencyHistogram {
+    buckets: Histogram<u64>,
+    min: u64,
+    max: u64,
+    sum: u128,
+    sum_of_squares: f64,
+}
+
+impl Default for LatencyHistogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LatencyHistogram {
+    /// An empty histogram. Allocates its whole memory (about 240 kB) at once and touches it.
+    pub fn new() -> Self {
+        let buckets = Histogram::new_with_bounds(1, HIGHEST_NS, SIGNIFICANT_DIGITS)
+            .expect("the bounds are constants that hdrhistogram accepts");
+        Self { buckets, min: u64::MAX, max: 0, sum: 0, sum_of_squares: 0.0 }
+    }
+
+    /// Adds one round trip. Allocates nothing.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        self.buckets.saturating_record(ns.max(1));
+        self.min = self.min.min(ns);
+        self.max = self.max.max(ns);
+        self.sum += u128::from(ns);
+        self.sum_of_squares += (ns as f64) * (ns as f64);
+    }
+
+    /// Adds everything another histogram holds.
+    pub fn merge(&mut self, other: &Self) {
+        self.buckets.add(&other.buckets).expect("both histograms have the same constant bounds");
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.sum += other.sum;
+        self.sum_of_squares += other.sum_of_squares;
+    }
+
+    /// Number of samples.
+    pub fn samples(&self) -> u64 {
+        self.buckets.len()
+    }
+
+    /// Exact smallest round trip in ns; `None` without samples.
+    pub fn min(&self) -> Option<u64> {
+        (self.samples() > 0).then_some(self.min)
+    }
+
+    /// Exact largest round trip in ns; `None` without samples.
+    pub fn max(&self) -> Option<u64> {
+        (self.samples() > 0).then_some(self.max)
+    }
+
+    /// Exact mean in ns; `None` without samples.
+    pub fn mean(&self) -> Option<f64> {
+        (self.samples() > 0).then(|| self.sum as f64 / self.samples() as f64)
+    }
+
+    /// Sample standard deviation in ns; `None` below two samples.
+    pub fn stdev(&self) -> Option<f64> {
+        let n = self.samples() as f64;
+        let mean = self.mean().filter(|_| n >= 2.0)?;
+        Some(((self.sum_of_squares - n * mean * mean).max(0.0) / (n - 1.0)).sqrt())
+    }
+
+    /// The value in ns that a share `quantile` (0 to 1) of the samples does not exceed, within 0.1 %; `None` where
+    /// fewer than ten samples lie beyond it.
+    pub fn quantile(&self, quantile: f64) -> Option<u64> {
+        let beyond = self.samples() as f64 * (1.0 - quantile);
+        // A tenth of a sample forgives the rounding of 1 - 0.999.
+        (beyond + 0.1 >= SAMPLES_BEYOND)
+            .then(|| self.buckets.value_at_quantile(quantile).clamp(self.min, self.max))
+    }
+
+    /// HdrHistogram V2, deflated, in base64: what other implementations load.
+    pub fn to_payload(&self) -> String {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(&self.buckets, &mut bytes)
+            .expect("writing to memory cannot fail, and counts fit");
+        base64::engine::general_purpose::STANDARD.encode(bytes)
+    }
+
+    /// The buckets, for writers of other formats.
+    pub fn buckets(&self) -> &Histogram<u64> {
+        &self.buckets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extremes_are_exact_and_percentiles_need_ten_samples_beyond() {
+        let mut histogram = LatencyHistogram::new();
+        for ns in 1..=1000 {
+            histogram.record(ns * 1001);
+        }
+        assert_eq!(histogram.min(), Some(1001));
+        assert_eq!(histogram.max(), Some(1_001_000));
+        assert!(histogram.quantile(0.99).is_some(), "ten samples lie beyond");
+        assert_eq!(histogram.quantile(0.999), None, "one sample lies beyond");
+        let p50 = histogram.quantile(0.5).unwrap() as f64;
+        assert!((p50 / 500_500.0 - 1.0).abs() < 0.002, "{p50}");
+    }
+
+    #[test]
+    fn deviation_keeps_fractions_of_a_microsecond() {
+        let mut histogram = LatencyHistogram::new();
+        for ns in [2050, 2150, 2250, 2350, 2450, 2550, 2650, 2750, 2900] {
+            histogram.record(ns);
+        }
+        let stdev = histogram.stdev().unwrap();
+        assert!((stdev - 277.4).abs() < 1.0, "{stdev}");
+    }
+
+    #[test]
+    fn an_empty_histogram_has_no_numbers() {
+        let histogram = LatencyHistogram::new();
+        assert_eq!((histogram.min(), histogram.max(), histogram.mean(), histogram.stdev()), (None, None, None, None));
+        assert_eq!(histogram.quantile(0.5), None);
+    }
+
+    #[test]
+    fn a_sample_beyond_the_range_is_clipped_but_its_maximum_is_kept() {
+        let mut histogram = LatencyHistogram::new();
+        histogram.record(HIGHEST_NS * 3);
+        assert_eq!(histogram.max(), Some(HIGHEST_NS * 3));
+        assert_eq!(histogram.samples(), 1);
+    }
+}

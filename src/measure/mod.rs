@@ -1,0 +1,28 @@
+//! The measured loops, and what they are made of: clock, histogram, waiting.
+//!
+//! Nothing here knows a verb, a device or a socket. A path is given as a type that implements [`RoundTrip`] or
+//! [`Stream`]; the loops are compiled for each path and contain no indirect call of their own.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+mod bandwidth;
+mod clock;
+mod histogram;
+mod latency;
+mod watch;
+
+pub use bandwidth::{BandwidthSample, Interval};
+pub use clock::{Clock, ClockReport, ClockSource};
+pub use histogram::LatencyHistogram;
+
+/// When a measurement ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// After exactly this many messages, at least 1.
+    Count(u64),
+    /// When this much time has passed since the window opened.
+    After(Duration),
+}

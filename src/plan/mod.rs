@@ -1,0 +1,122 @@
+//! What was decided: the test both ends run, and what each end keeps to itself.
+//!
+//! A [`Test`] is complete: every default is resolved, so that a loop never asks what an absent value means. The
+//! client makes it, the server admits it, and the result document records it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::Stop;
+use crate::ops::Verb;
+
+/// Latency or bandwidth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// A closed loop at depth 1.
+    Latency,
+    /// A window of outstanding messages.
+    Bandwidth,
+}
+
+/// The transport service of the queue pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Connection {
+    /// Reliable connection.
+    #[serde(rename = "RC")]
+    Rc,
+}
+
+/// What a thread does while nothing has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wait {
+    /// Polls without pause; burns its core.
+    Busy,
+    /// Sleeps until the device or the kernel wakes it.
+    Events,
+}
+
+/// A path that a point is measured over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// Through queue pairs.
+    Rdma,
+    /// Through a socket.
+    Tcp,
+}
+
+/// Which end of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// Decides the test, posts the requests.
+    Client,
+    /// Answers.
+    Server,
+}
+
+/// Where the measured buffers live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryKind {
+    /// Anonymous pages of the process, of the base size.
+    Anonymous,
+}
+
+/// One test, completely decided. Both ends hold the same value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Test {
+    /// What is posted.
+    pub verb: Verb,
+    /// What is counted.
+    pub shape: Shape,
+    /// Transport service of the queue pairs.
+    pub connection: Connection,
+    /// How both ends wait, on RDMA and TCP alike.
+    pub wait: Wait,
+    /// Paths measured at each size, in this order.
+    pub transports: Vec<Transport>,
+    /// Message sizes in bytes, in the order measured; 1 to the smaller `max_msg_sz` of both ends.
+    pub sizes: Vec<u64>,
+    /// When the measurement of a size ends.
+    pub stop: Stop,
+    /// When the warm-up before it ends.
+    pub warm_up: Stop,
+    /// Most messages outstanding, and the depth of the send queue. 1 to 65,536.
+    pub tx_depth: u32,
+    /// Receives posted ahead. 1 to 65,536.
+    pub rx_depth: u32,
+    /// One completion is asked for each this many sends; never more than `tx_depth`.
+    pub signal_every: u32,
+    /// Queue pairs.
+    pub qps: u32,
+    /// Threads an end, each with queue pairs of its own.
+    pub threads: u32,
+    /// Kind of memory the payload lies in.
+    pub memory: MemoryKind,
+    /// Largest payload copied into the work request, as asked for; what was granted is in the endpoint's facts.
+    pub max_inline: u32,
+    /// Largest number of RDMA READs outstanding, as asked for; both devices' limits apply.
+    pub outstanding_reads: u8,
+    /// Path MTU in bytes as asked for; `None` takes the smaller active MTU of both ports.
+    pub mtu: Option<u32>,
+    /// Service level, 0 to 15.
+    pub service_level: u8,
+    /// Local ACK timeout exponent: 4.096 us * 2^n, 1 to 31.
+    pub qp_timeout: u8,
+    /// Retries after a timeout or a sequence NAK, 0 to 6. Seven is endless on rxe and so not offered.
+    pub retry_count: u8,
+    /// Retries after receiver-not-ready, 0 to 7; 7 is endless.
+    pub rnr_retry: u8,
+    /// Encoded wait before a sender told receiver-not-ready tries again, 0 to 31 (IBTA table 45; 12 is 0.64 ms).
+    pub min_rnr_timer: u8,
+    /// Check every latency message and the last window of a bandwidth run.
+    pub verify: bool,
+    /// Who sends the first message of a ping-pong.
+    pub first: Side,
+    /// Longest wait for any progress inside a loop.
+    pub stall_timeout: Duration,
+}
