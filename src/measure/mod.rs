@@ -1,21 +1,23 @@
 //! The measured loops, and what they are made of: clock, histogram, waiting.
 //!
-//! Nothing here knows a verb, a device or a socket. A path is given as a type that implements [`RoundTrip`] or
-//! [`Stream`]; the loops are compiled for each path and contain no indirect call of their own.
+//! Nothing here knows a verb, a device or a socket. A path is given as a type that implements [`RoundTrip`], or
+//! [`Stream`] and [`Sink`]; the loops are compiled for each path and contain no indirect call of their own.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-mod bandwidth;
-mod clock;
-mod histogram;
-mod latency;
-mod watch;
+pub mod bandwidth;
+pub mod clock;
+pub mod histogram;
+pub mod latency;
+pub mod watch;
 
-pub use bandwidth::{BandwidthSample, Interval};
-pub use clock::{Clock, ClockReport, ClockSource};
+pub use bandwidth::{BandwidthSample, Interval, Sink, Stream};
+pub use clock::{Clock, ClockReport, ClockSource, Counter, Epoch, Raw, Ticks};
 pub use histogram::LatencyHistogram;
+pub use latency::RoundTrip;
+pub use watch::{Halt, Sleep, Spin, Waiting, Wake, Watch};
 
 /// When a measurement ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

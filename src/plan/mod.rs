@@ -115,6 +115,8 @@ pub struct Test {
     pub min_rnr_timer: u8,
     /// Check every latency message and the last window of a bandwidth run.
     pub verify: bool,
+    /// What payload patterns are made from.
+    pub payload_seed: u64,
     /// Who sends the first message of a ping-pong.
     pub first: Side,
     /// Longest wait for any progress inside a loop.

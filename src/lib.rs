@@ -1,0 +1,7 @@
+//! verbmark
+pub mod error;
+pub mod measure;
+pub mod ops;
+pub mod plan;
+pub mod sys;
+pub mod units;
