@@ -1,4 +1,5 @@
 //! verbmark
+pub mod cli;
 pub mod error;
 pub mod measure;
 pub mod ops;

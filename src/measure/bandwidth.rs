@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::Stop;
 use super::clock::{Clock, Ticks};
 use super::watch::{Halt, Watch};
+use super::{Limit, Stop};
 
 /// The end that posts.
 pub trait Stream {
@@ -78,7 +78,7 @@ pub fn stream<P: Stream, T: Ticks>(
     ticks: T,
     clock: &Clock,
     depth: u64,
-    warm_up: Stop,
+    warm_up: Limit,
     stop: Stop,
     watch: &Watch<'_>,
     sample: &mut BandwidthSample,
@@ -97,7 +97,7 @@ fn count_out<P: Stream, T: Ticks>(
     ticks: T,
     clock: &Clock,
     flow: &mut Flow,
-    warm_up: Stop,
+    warm_up: Limit,
     count: u64,
     watch: &Watch<'_>,
     sample: &mut BandwidthSample,
@@ -107,7 +107,7 @@ fn count_out<P: Stream, T: Ticks>(
     flow.drain(path, watch)?;
     flow.limit = flow.posted + count;
     let mut window = Window::new(clock, ticks.now());
-    let outcome = flow.run(path, ticks, &mut window, clock, Stop::Count(count), watch);
+    let outcome = flow.run(path, ticks, &mut window, clock, Stop::Count(count).into(), watch);
     window.close(clock, sample);
     outcome
 }
@@ -117,7 +117,7 @@ fn time_out<P: Stream, T: Ticks>(
     ticks: T,
     clock: &Clock,
     flow: &mut Flow,
-    warm_up: Stop,
+    warm_up: Limit,
     span: Duration,
     watch: &Watch<'_>,
     sample: &mut BandwidthSample,
@@ -125,7 +125,7 @@ fn time_out<P: Stream, T: Ticks>(
     let mut scratch = Window::new(clock, ticks.now());
     flow.run(path, ticks, &mut scratch, clock, warm_up, watch)?;
     let mut window = Window::new(clock, ticks.now());
-    let outcome = flow.run(path, ticks, &mut window, clock, Stop::After(span), watch);
+    let outcome = flow.run(path, ticks, &mut window, clock, Stop::After(span).into(), watch);
     window.close(clock, sample);
     outcome?;
     flow.drain(path, watch)
@@ -142,20 +142,17 @@ struct Flow {
 }
 
 impl Flow {
-    /// Runs until `stop`, looking at the clock once a slice.
+    /// Runs until `limit`, looking at the clock once a slice.
     fn run<P: Stream, T: Ticks>(
         &mut self,
         path: &mut P,
         ticks: T,
         window: &mut Window,
         clock: &Clock,
-        stop: Stop,
+        limit: Limit,
         watch: &Watch<'_>,
     ) -> Result<(), Halt> {
-        let (end, span) = match stop {
-            Stop::Count(count) => (self.done + count, u64::MAX),
-            Stop::After(span) => (u64::MAX, clock.ticks(span)),
-        };
+        let (end, span) = (self.done.saturating_add(limit.messages), clock.ticks(limit.span));
         let short = clock.ticks(SLICE);
         let mut slice = 1;
         while self.done < end {
@@ -351,7 +348,7 @@ mod tests {
         let watch = Watch::new(control.as_fd(), &QUIET, Duration::from_secs(5));
         let clock = Clock::calibrate(Epoch::note(), Some("tsc"));
         let mut sample = BandwidthSample::default();
-        stream(device, Counter, &clock, device.depth, warm_up, stop, &watch, &mut sample).unwrap();
+        stream(device, Counter, &clock, device.depth, warm_up.into(), stop, &watch, &mut sample).unwrap();
         sample
     }
 

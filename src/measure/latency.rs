@@ -1,6 +1,6 @@
 //! The latency loop: a closed loop at depth 1, and the end that answers it.
 
-use super::Stop;
+use super::Limit;
 use super::clock::{Clock, Ticks};
 use super::histogram::LatencyHistogram;
 use super::watch::{Halt, Watch};
@@ -13,8 +13,8 @@ pub trait RoundTrip {
     /// Sends the next message.
     ///
     /// # Errors
-    /// The path failed.
-    fn start(&mut self) -> Result<(), Halt>;
+    /// The path failed, or could not take the message in time.
+    fn start(&mut self, watch: &Watch<'_>) -> Result<(), Halt>;
 
     /// Waits for the message that ends this trip: the reply, the completion, or at the answering end the request.
     ///
@@ -41,7 +41,7 @@ pub trait RoundTrip {
 /// Samples are folded into the histogram in blocks of this many: 8 kB, which stays in the first-level cache.
 const BLOCK: usize = 1024;
 
-/// Sends messages one at a time until `stop`, and returns how many round trips were made.
+/// Sends messages one at a time until `limit`, and returns how many round trips were made.
 ///
 /// With `VERIFY` each message is stamped before and checked after, outside the timed span. Round trips go into
 /// `histogram` as nanoseconds.
@@ -52,14 +52,11 @@ pub fn initiate<P: RoundTrip, T: Ticks, const VERIFY: bool>(
     path: &mut P,
     ticks: T,
     clock: &Clock,
-    stop: Stop,
+    limit: Limit,
     watch: &Watch<'_>,
     histogram: &mut LatencyHistogram,
 ) -> Result<u64, Halt> {
-    let (count, span) = match stop {
-        Stop::Count(count) => (count, u64::MAX),
-        Stop::After(span) => (u64::MAX, clock.ticks(span)),
-    };
+    let (count, span) = (limit.messages, clock.ticks(limit.span));
     let opened = ticks.now();
     let mut made = 0;
     let mut is_over = false;
@@ -111,7 +108,7 @@ fn trip<P: RoundTrip, T: Ticks, const VERIFY: bool>(
         path.stamp();
     }
     let from = ticks.now();
-    path.start()?;
+    path.start(watch)?;
     path.finish(watch)?;
     let to = ticks.now();
     *slot = to.wrapping_sub(from);
@@ -141,7 +138,7 @@ fn answer<P: RoundTrip, const VERIFY: bool>(path: &mut P, watch: &Watch<'_>) -> 
         path.check()?;
         path.stamp();
     }
-    path.start()?;
+    path.start(watch)?;
     path.settle(watch)
 }
 
@@ -153,6 +150,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::measure::Stop;
     use crate::measure::clock::{Counter, Epoch};
 
     /// A path that notes the order of the calls, and ends with a halt after `left` messages.
@@ -162,7 +160,7 @@ mod tests {
     }
 
     impl RoundTrip for Notes {
-        fn start(&mut self) -> Result<(), Halt> {
+        fn start(&mut self, _: &Watch<'_>) -> Result<(), Halt> {
             self.calls.push("start");
             Ok(())
         }
@@ -201,7 +199,7 @@ mod tests {
                     &mut path,
                     Counter,
                     clock,
-                    Stop::Count(count),
+                    Stop::Count(count).into(),
                     watch,
                     &mut histogram,
                 );
@@ -217,9 +215,9 @@ mod tests {
         with_watch(|watch, clock| {
             let mut histogram = LatencyHistogram::new();
             let mut path = Notes { calls: vec![], left: u64::MAX };
-            let stop = Stop::After(Duration::ZERO);
+            let limit = Stop::After(Duration::ZERO).into();
             let made =
-                initiate::<_, _, false>(&mut path, Counter, clock, stop, watch, &mut histogram).unwrap();
+                initiate::<_, _, false>(&mut path, Counter, clock, limit, watch, &mut histogram).unwrap();
             assert_eq!((made, histogram.samples()), (1, 1));
         });
     }
@@ -232,7 +230,7 @@ mod tests {
                 &mut path,
                 Counter,
                 clock,
-                Stop::Count(1),
+                Stop::Count(1).into(),
                 watch,
                 &mut LatencyHistogram::new(),
             )
@@ -251,8 +249,14 @@ mod tests {
         with_watch(|watch, clock| {
             let mut histogram = LatencyHistogram::new();
             let mut path = Notes { calls: vec![], left: 1500 };
-            let outcome =
-                initiate::<_, _, false>(&mut path, Counter, clock, Stop::Count(2000), watch, &mut histogram);
+            let outcome = initiate::<_, _, false>(
+                &mut path,
+                Counter,
+                clock,
+                Stop::Count(2000).into(),
+                watch,
+                &mut histogram,
+            );
             assert!(matches!(outcome, Err(Halt::Peer)));
             assert_eq!(histogram.samples(), 1500);
         });

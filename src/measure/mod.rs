@@ -28,3 +28,21 @@ pub enum Stop {
     /// When this much time has passed since the window opened.
     After(Duration),
 }
+
+/// When a stretch of messages ends: at whichever comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Messages.
+    pub messages: u64,
+    /// Time.
+    pub span: Duration,
+}
+
+impl From<Stop> for Limit {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Count(messages) => Self { messages, span: Duration::MAX },
+            Stop::After(span) => Self { messages: u64::MAX, span },
+        }
+    }
+}
