@@ -148,10 +148,13 @@ impl Error {
         self
     }
 
-    /// The same error as the other end sees it.
+    /// The same error as the other end sees it: not its command line and not its keyboard, so a failure there.
     #[must_use]
     pub fn as_remote(mut self) -> Self {
         self.remote = true;
+        if self.kind != Kind::Invalid {
+            self.kind = Kind::Failed;
+        }
         self
     }
 

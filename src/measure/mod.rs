@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod bandwidth;
 pub mod clock;
+pub mod floor;
 pub mod histogram;
 pub mod latency;
 pub mod watch;

@@ -14,6 +14,19 @@ const MOST_SIZES: usize = 1000;
 /// Deepest queue.
 const DEEPEST: u32 = 1 << 16;
 
+/// The refusal of a client whose test is another than the one served.
+pub fn other_test(verb: Verb, shape: Shape, wanted_verb: Verb, wanted_shape: Shape) -> Error {
+    let (served, wanted) = (binary(verb, shape), binary(wanted_verb, wanted_shape));
+    Error::failed(Step::Plan, format!("this server serves {served}, not {wanted}"))
+        .with_remedy(format!("run {wanted} there, or {served} here"))
+}
+
+/// The refusal of a client that wants RDMA from a server without it.
+pub fn tcp_only_server() -> Error {
+    Error::failed(Step::Plan, "this server was started with --tcp-only and has no RDMA")
+        .with_remedy("start it without --tcp-only, or add --tcp-only here")
+}
+
 impl Test {
     /// Agrees to the test as a server started for `verb` and `shape`, or says why not.
     ///
@@ -22,15 +35,10 @@ impl Test {
     pub fn admit(&self, verb: Verb, shape: Shape, site: &Site) -> Result<()> {
         let refuse = |message: String| Err(Error::failed(Step::Plan, message));
         if (self.verb, self.shape) != (verb, shape) {
-            return Err(Error::failed(
-                Step::Plan,
-                format!("this server serves {}, not {}", binary(verb, shape), self.binary()),
-            )
-            .with_remedy(format!("run {} there, or {} here", self.binary(), binary(verb, shape))));
+            return Err(other_test(verb, shape, self.verb, self.shape));
         }
         if site.tcp_only && self.measures(Transport::Rdma) {
-            return Err(Error::failed(Step::Plan, "this server was started with --tcp-only and has no RDMA")
-                .with_remedy("start it without --tcp-only, or add --tcp-only here"));
+            return Err(tcp_only_server());
         }
         if self.sizes.is_empty() || self.sizes.len() > MOST_SIZES {
             return refuse(format!("{} sizes; 1 to {MOST_SIZES} are possible", self.sizes.len()));

@@ -15,6 +15,7 @@ use crate::ops::Verb;
 mod admit;
 mod resolve;
 
+pub use admit::{other_test, tcp_only_server};
 pub use resolve::resolve;
 
 /// Latency or bandwidth.

@@ -31,3 +31,17 @@ pub struct Tally {
     /// Polls that found nothing.
     pub empty_polls: u64,
 }
+
+impl Tally {
+    /// What was added to an `earlier` tally of the same path.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self { empty_polls: self.empty_polls - earlier.empty_polls }
+    }
+}
+
+/// A path that counts what it did besides messages.
+pub trait Counted {
+    /// So far.
+    fn tally(&self) -> Tally;
+}

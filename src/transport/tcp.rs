@@ -14,7 +14,7 @@ use crate::measure::{Halt, RoundTrip, Sink, Stream, Waiting, Wake, Watch};
 use crate::ops::{Op, Peer};
 use crate::plan::{Side, Wait};
 use crate::transport::pattern::Pattern;
-use crate::transport::{Payload, Tally};
+use crate::transport::{Counted, Payload, Tally};
 
 /// What asks for data of a verb that pulls: as small as a message can be and still carry its number.
 const REQUEST: usize = 8;
@@ -160,14 +160,15 @@ impl<'s, O: Op, W: Waiting> PingPong<'s, O, W> {
         }
     }
 
-    /// What was counted besides messages.
-    pub fn tally(&self) -> Tally {
-        self.tally
-    }
-
     fn pattern(&self, trip: u64, arrives: bool) -> Pattern {
         let from_client = (self.tcp.side == Side::Client) != arrives;
         Pattern::new(self.tcp.seed, 2 * trip + u64::from(from_client))
+    }
+}
+
+impl<O, W> Counted for PingPong<'_, O, W> {
+    fn tally(&self) -> Tally {
+        self.tally
     }
 }
 
@@ -264,11 +265,6 @@ impl<'s, O: Op, W: Waiting> Streamer<'s, O, W> {
         }
     }
 
-    /// What was counted besides messages.
-    pub fn tally(&self) -> Tally {
-        self.tally
-    }
-
     /// Reads what acknowledgements there are; the last whole one counts for all before it.
     #[inline]
     fn read_ack(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
@@ -296,6 +292,12 @@ impl<'s, O: Op, W: Waiting> Streamer<'s, O, W> {
             self.data.moved += got as u64;
         }
         Ok(self.data.messages())
+    }
+}
+
+impl<O, W> Counted for Streamer<'_, O, W> {
+    fn tally(&self) -> Tally {
+        self.tally
     }
 }
 
@@ -375,11 +377,6 @@ impl<'s, O: Op, W: Waiting> Taker<'s, O, W> {
         }
     }
 
-    /// What was counted besides messages.
-    pub fn tally(&self) -> Tally {
-        self.tally
-    }
-
     #[inline]
     fn take_data(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         let data = &mut self.data;
@@ -407,6 +404,12 @@ impl<'s, O: Op, W: Waiting> Taker<'s, O, W> {
             self.taken += 1;
         }
         Ok(new)
+    }
+}
+
+impl<O, W> Counted for Taker<'_, O, W> {
+    fn tally(&self) -> Tally {
+        self.tally
     }
 }
 

@@ -8,7 +8,7 @@ use crate::error::{Error, Step};
 use crate::measure::{Halt, RoundTrip, Spin, Waiting, Watch};
 use crate::ops::{Arrival, Op, Opcode, Peer};
 use crate::plan::Side;
-use crate::transport::Tally;
+use crate::transport::{Counted, Tally};
 use crate::transport::pattern::Pattern;
 use crate::verbs::{self, Receiver, Sender, Wc};
 
@@ -66,11 +66,6 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
             path.landing_flag(flag(0));
         }
         path
-    }
-
-    /// What was counted besides messages.
-    pub fn tally(&self) -> Tally {
-        self.tally
     }
 
     fn landing(&self) -> usize {
@@ -149,6 +144,12 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
 /// The last byte of trip `trip`. Never zero, which fresh memory holds, and different from its neighbours.
 fn flag(trip: u64) -> u8 {
     (trip % 251 + 1) as u8
+}
+
+impl<O, W> Counted for PingPong<'_, O, W> {
+    fn tally(&self) -> Tally {
+        self.tally
+    }
 }
 
 impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {

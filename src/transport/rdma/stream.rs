@@ -9,7 +9,7 @@ use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Stream, Waiting, Watch};
 use crate::ops::Op;
 use crate::transport::pattern::Pattern;
-use crate::transport::{Payload, Tally};
+use crate::transport::{Counted, Payload, Tally};
 use crate::verbs::{Receiver, Sender, Wc};
 
 /// Completions taken with one poll.
@@ -53,11 +53,6 @@ impl<'r, O: Op, W: Waiting> Streamer<'r, O, W> {
         }
     }
 
-    /// What was counted besides messages.
-    pub fn tally(&self) -> Tally {
-        self.tally
-    }
-
     #[inline(always)]
     fn post_one(&mut self, must_signal: bool) -> Result<()> {
         let facts = const { O::FACTS };
@@ -84,6 +79,12 @@ impl<'r, O: Op, W: Waiting> Streamer<'r, O, W> {
             self.at = 0;
         }
         self.sender.post(signalled)
+    }
+}
+
+impl<O, W> Counted for Streamer<'_, O, W> {
+    fn tally(&self) -> Tally {
+        self.tally
     }
 }
 
@@ -163,11 +164,6 @@ impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
         }
     }
 
-    /// What was counted besides messages.
-    pub fn tally(&self) -> Tally {
-        self.tally
-    }
-
     fn check_completion(&self, wc: &Wc, message: u64) -> Result<()> {
         let wrong = |what: &str, is: u32, should: u32| {
             Err(Error::invalid(Step::Check, format!("message {message} has {what} {is}, not {should}")))
@@ -180,6 +176,12 @@ impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
             return wrong("immediate data", wc.imm(), (message + 1) as u32);
         }
         Ok(())
+    }
+}
+
+impl<O, W> Counted for Taker<'_, O, W> {
+    fn tally(&self) -> Tally {
+        self.tally
     }
 }
 
