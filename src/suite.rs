@@ -2,7 +2,7 @@
 //! status they deserve.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result, Step};
 use crate::measure::Epoch;
 use crate::ops::Verb;
 use crate::plan::{Outputs, Plan, Shape, binary};
-use crate::report::files::Output;
+use crate::report::files::Target;
 use crate::report::table::Table;
 use crate::report::{csv, hlog, json};
 use crate::result::Document;
@@ -94,11 +94,7 @@ fn complain(error: &Error) {
 }
 
 fn random_seed() -> Result<u64> {
-    let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut bytes))
-        .map_err(|error| Error::failed(Step::Arguments, format!("/dev/urandom: {error}")))?;
-    Ok(u64::from_ne_bytes(bytes))
+    getrandom::u64().map_err(|error| Error::failed(Step::Arguments, format!("no random numbers: {error}")))
 }
 
 /// Ctrl-C and SIGTERM ask the run to stop; a second one ends the process at once.
@@ -116,9 +112,9 @@ fn catch_signals() -> Result<&'static AtomicBool> {
 
 /// The files a run writes.
 struct Files {
-    json: Option<Output>,
-    csv: Option<Output>,
-    hlog: Option<Output>,
+    json: Option<Target>,
+    csv: Option<Target>,
+    hlog: Option<Target>,
 }
 
 impl Files {
@@ -126,9 +122,9 @@ impl Files {
     fn open(outputs: &Outputs) -> Result<Self> {
         let open = |name: &Option<OsString>| match name {
             Some(name) => {
-                let output = Output::new(name);
-                output.check()?;
-                Ok(Some(output))
+                let target = Target::from(name.as_os_str());
+                target.check()?;
+                Ok(Some(target))
             }
             None => Ok(None),
         };
@@ -136,7 +132,7 @@ impl Files {
     }
 
     fn take_stdout(&self) -> bool {
-        [&self.json, &self.csv, &self.hlog].into_iter().flatten().any(Output::is_stdout)
+        [&self.json, &self.csv, &self.hlog].into_iter().flatten().any(|target| *target == Target::Stdout)
     }
 
     fn write(&self, document: &Document) -> Result<()> {
