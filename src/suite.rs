@@ -14,7 +14,7 @@ use crate::measure::Epoch;
 use crate::ops::Verb;
 use crate::plan::{Outputs, Plan, Shape, binary};
 use crate::report::files::Target;
-use crate::report::table::Table;
+use crate::report::Table;
 use crate::report::{csv, hlog, json};
 use crate::result::Document;
 use crate::session::{self, Observer, Process};

@@ -19,6 +19,7 @@ mod greeting;
 mod listener;
 mod messages;
 mod preamble;
+pub mod run;
 mod wire;
 
 #[cfg(test)]

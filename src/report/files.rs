@@ -1,6 +1,7 @@
 //! Where output goes. A file appears whole or not at all: it is written beside its place and renamed, so that a full
 //! disk or a crash leaves the good old one.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -20,11 +21,11 @@ pub enum Target {
     Path(PathBuf),
 }
 
-impl From<&str> for Target {
-    fn from(text: &str) -> Self {
-        match text {
-            "-" | "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" => Self::Stdout,
-            path => Self::Path(path.into()),
+impl From<&OsStr> for Target {
+    fn from(text: &OsStr) -> Self {
+        match text.to_str() {
+            Some("-" | "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") => Self::Stdout,
+            _ => Self::Path(text.into()),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The test as the document records it: flat, with the unit of each value in its name.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Stop;
+use crate::measure::{Limit, Stop};
 use crate::ops::Verb;
 use crate::plan::{Connection, MemoryKind, Shape, Side, Test, Transport, Wait};
 
@@ -88,6 +90,7 @@ impl From<&Test> for TestRecord {
             rnr_retry,
             min_rnr_timer,
             verify,
+            payload_seed: _,
             first,
             stall_timeout,
         } = test;
@@ -121,7 +124,7 @@ impl From<&Test> for TestRecord {
     }
 }
 
-/// When a measurement ends: one of the two is a number.
+/// When a measurement ends: at whichever of the two comes first; `null` does not end it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StopRecord {
     /// After exactly this many messages.
@@ -130,11 +133,17 @@ pub struct StopRecord {
     pub seconds: Option<f64>,
 }
 
+impl From<Limit> for StopRecord {
+    fn from(limit: Limit) -> Self {
+        Self {
+            messages: Some(limit.messages).filter(|messages| *messages < u64::MAX),
+            seconds: Some(limit.span).filter(|span| *span < Duration::MAX).map(|span| span.as_secs_f64()),
+        }
+    }
+}
+
 impl From<Stop> for StopRecord {
     fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Count(messages) => Self { messages: Some(messages), seconds: None },
-            Stop::After(duration) => Self { messages: None, seconds: Some(duration.as_secs_f64()) },
-        }
+        Limit::from(stop).into()
     }
 }

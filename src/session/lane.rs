@@ -11,7 +11,7 @@ use crate::host::counters::Counters;
 use crate::host::cpu::CpuMeter;
 use crate::measure::{Clock, Halt, Stop, Watch};
 use crate::oob::Control;
-use crate::plan::{Side, Test, Transport};
+use crate::plan::{Test, Transport};
 use crate::result::CpuUse;
 use crate::transport::Tally;
 
@@ -149,13 +149,5 @@ impl Meter {
             Some(Counters::delta(&before, &after))
         });
         Cost { cpu, counters, disturbances }
-    }
-}
-
-/// The other end.
-pub fn other(side: Side) -> Side {
-    match side {
-        Side::Client => Side::Server,
-        Side::Server => Side::Client,
     }
 }

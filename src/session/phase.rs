@@ -14,8 +14,6 @@ const CHECKED: u64 = 16;
 
 /// What the client learned of a point.
 pub struct Measured {
-    /// Messages measured.
-    pub messages: u64,
     /// Messages sent in the phase, warm-up included.
     pub sent: u64,
     /// Length of the window in ns.
@@ -91,7 +89,7 @@ pub fn latency_client<P: RoundTrip + Counted>(
     let messages = outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let report = end(lane, Step::Measure, warmed + messages)?;
     begin_over(lane)?;
-    Ok(Measured { messages, sent: warmed + messages, window_ns, cost, report })
+    Ok(Measured { sent: warmed + messages, window_ns, cost, report })
 }
 
 fn begin_over(lane: &mut Lane) -> Result<()> {
@@ -226,7 +224,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
         check_messages(lane, path, window, pulls, Step::Verify)?;
     }
     begin_over(lane)?;
-    Ok(Measured { messages: sample.messages, sent: sample.posted, window_ns: sample.window_ns, cost, report })
+    Ok(Measured { sent: sample.posted, window_ns: sample.window_ns, cost, report })
 }
 
 /// Sends `count` messages in batches that have buffers of their own, each checked where it arrives.

@@ -71,7 +71,7 @@ impl Source<'_> {
 
 impl Other<'_> {
     #[cold]
-    fn look(&mut self) -> Result<(), Halt> {
+    pub(super) fn look(&mut self) -> Result<(), Halt> {
         let mut wcs = [Wc::EMPTY];
         while self.cq.poll(&mut wcs)? == 1 {
             if !wcs[0].is_success() {
