@@ -1,0 +1,6 @@
+//! RDMA and TCP benchmarks of one path in one run.
+
+pub mod error;
+pub mod ops;
+pub mod units;
+pub mod verbs;
