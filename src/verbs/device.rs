@@ -556,7 +556,7 @@ impl fmt::Display for LinkLayer {
 }
 
 /// Global identifier of a port: 128 bits written as an IPv6 address, which on RoCE it is (IPv4 as `::ffff:10.7.0.1`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "Ipv6Addr", into = "Ipv6Addr")]
 pub struct Gid([u8; 16]);
 
@@ -602,6 +602,12 @@ impl From<Gid> for Ipv6Addr {
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_ipv6().fmt(f)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({self})")
     }
 }
 

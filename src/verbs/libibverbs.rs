@@ -92,14 +92,22 @@ impl Drop for List {
 fn done(code: c_int) -> io::Result<()> {
     match code {
         0 => Ok(()),
-        -1 => Err(io::Error::last_os_error()),
+        -1 => Err(last_error()),
         code => Err(io::Error::from_raw_os_error(code.abs())),
     }
 }
 
 /// The result of a call that returns an object, or null with `errno`.
 fn made<T>(object: *mut T) -> io::Result<*mut T> {
-    if object.is_null() { Err(io::Error::last_os_error()) } else { Ok(object) }
+    if object.is_null() { Err(last_error()) } else { Ok(object) }
+}
+
+/// What `errno` says. Not every call sets it: see that "Success" is not told as the reason of a failure.
+fn last_error() -> io::Error {
+    match Errno::last_raw() {
+        0 => io::Error::other("the library gave no reason"),
+        code => io::Error::from_raw_os_error(code),
+    }
 }
 
 // Every call below is made under the contract of `Provider`: objects are live and this provider's own. Only what goes
@@ -119,12 +127,7 @@ impl Provider for Libibverbs {
         }
         Errno::clear();
         // SAFETY: the device is of the living list.
-        let context = unsafe { ibv_open_device(device) };
-        if context.is_null() && Errno::last_raw() == 0 {
-            // The library does not always set it.
-            return Err(io::Error::other("the library gave no reason"));
-        }
-        made(context)
+        made(unsafe { ibv_open_device(device) })
     }
 
     unsafe fn close(&self, context: *mut ibv_context) -> io::Result<()> {
@@ -177,6 +180,7 @@ impl Provider for Libibverbs {
 
     unsafe fn query_pkey(&self, context: *mut ibv_context, port: u8, index: u16) -> io::Result<u16> {
         let mut key = 0;
+        Errno::clear();
         // SAFETY: the caller's contract; `key` is written to.
         done(unsafe { ibv_query_pkey(context, port, index.into(), &mut key) })?;
         Ok(u16::from_be(key))
@@ -303,6 +307,8 @@ mod tests {
         assert_eq!(done(-1).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         Errno::ENOMEM.set();
         assert_eq!(made(ptr::null_mut::<u8>()).unwrap_err().raw_os_error(), Some(Errno::ENOMEM as i32));
+        Errno::clear();
+        assert_eq!(done(-1).unwrap_err().to_string(), "the library gave no reason");
     }
 
     #[test]

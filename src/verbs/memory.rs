@@ -49,18 +49,17 @@ impl Region {
         };
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE;
         // SAFETY: a new mapping at an address the kernel chooses overlaps no other.
-        let base = unsafe {
-            mmap_anonymous(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)
-        }
-        .map_err(|error| {
-            Error::failed(
+        let base =
+            unsafe { mmap_anonymous(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags) }
+                .map_err(|error| {
+                    Error::failed(
                 Step::RegisterMemory,
                 format!("mmap({} of memory): {}", format_size(len as u64), std::io::Error::from(error)),
             )
             .with_remedy(
                 "use smaller messages or fewer outstanding ones, or allow more memory (ulimit -v, cgroup)",
             )
-        })?;
+                })?;
         Ok(Self { base: base.cast(), len })
     }
 

@@ -480,7 +480,7 @@ impl Qp {
                         "the peer's address does not answer on the interface of the own GID: check that the two can \
                          ping each other there, or choose another GID index",
                     ),
-                Some(Errno::EINVAL) if to == QpState::Rtr => failed.with_remedy(
+                Some(Errno::EINVAL | Errno::ENODATA | Errno::ENOENT) if to == QpState::Rtr => failed.with_remedy(
                     "check that the GID index is valid and of the peer's type and family, and that the MTU is at most \
                      the port's",
                 ),
