@@ -30,7 +30,8 @@ pub struct QpInit<'a> {
     pub max_send_wr: u32,
     /// Receives outstanding.
     pub max_recv_wr: u32,
-    /// Bytes of payload a send may carry within the work request. As many as possible up to this are granted.
+    /// Bytes of payload a send may carry within the work request; halved until the device grants it, see
+    /// [`Pd::create_qp`].
     pub max_inline: u32,
 }
 
