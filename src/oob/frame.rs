@@ -1,7 +1,7 @@
 //! Frames: a length of four bytes, most significant first, then that many bytes of JSON.
 //!
 //! [`Decoder`] does no I/O. It says where the next bytes go and never asks for more than the frame under way, so that
-//! what follows a frame stays in the socket; it checks a length before it makes room for it. [`read`] and [`write`]
+//! what follows a frame stays in the socket; it checks a length before it makes room for it. [`read()`] and [`write()`]
 //! put it on a socket.
 
 use std::io;

@@ -1,6 +1,6 @@
 //! The control connection: how two ends find each other, and pass messages with a deadline on every step.
 //!
-//! * [`Listener`] takes connections for a server, and tells clients of this protocol from strangers; [`connect`] and
+//! * [`Listener`] takes connections for a server, and tells clients of this protocol from strangers; [`connect()`] and
 //!   [`connect_data`] reach it. One port serves the control connection of a run and its data connections.
 //! * [`Control`] then sends and receives any serde type in frames, carries errors to the other end, and holds
 //!   barriers.

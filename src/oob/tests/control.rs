@@ -120,6 +120,28 @@ fn an_error_gets_through_although_the_peers_messages_were_not_read() {
 }
 
 #[test]
+fn an_error_waits_for_a_peer_that_is_behind_with_reading() {
+    let (mut client, mut server) = Control::pair().unwrap();
+    // More than the client's buffer takes, so that the error is still at the server when that closes; and bytes left
+    // unread, which turn a close into a reset.
+    let large = "x".repeat(1_000_000);
+    client.send(&"never read").unwrap();
+    let failed = std::thread::spawn({
+        let large = large.clone();
+        move || {
+            socket2::SockRef::from(&server).set_send_buffer_size(2 << 20).unwrap();
+            server.send(&large).unwrap();
+            server.send_error(&Error::failed(Step::OpenDevice, "no device"));
+        }
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(client.recv::<String>("a table", LONG).unwrap(), large);
+    assert_eq!(client.recv::<Facts>("facts", LONG).unwrap_err().message, "no device");
+    drop(client);
+    failed.join().unwrap();
+}
+
+#[test]
 fn a_peers_error_cannot_write_to_the_terminal() {
     let (mut client, mut server) = Control::pair().unwrap();
     std::thread::spawn(move || {

@@ -117,6 +117,7 @@ fn another_version_is_told_to_both_ends_in_a_way_that_any_version_reads() {
     peer.write_all(b"verbmark/2\n").unwrap();
     peer.write_all(&[7; 8000]).unwrap();
     assert_eq!(stray(&mut listener), "speaks version 2 of the protocol, this end version 1");
+    assert_eq!(listener.pending(), 1, "kept until its peer has read why");
     let reader = std::thread::spawn(move || answer(peer));
     let none =
         listener.next(Some(Instant::now() + Duration::from_millis(1500)), &AtomicBool::new(false)).unwrap();
