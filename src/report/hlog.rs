@@ -8,8 +8,8 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use crate::error::{Error, Step};
 use crate::result::Document;
 
-/// The log's maximum is in milliseconds, as the tools that read such logs expect of nanoseconds.
-const NS_PER_MS: f64 = 1e6;
+/// Each line's maximum, which is for people and has three decimals, is in microseconds.
+const NS_PER_US: f64 = 1e3;
 
 /// The log: comments, the base time, and a line for each result that has a histogram. Values are nanoseconds of whole
 /// round trips.
@@ -26,8 +26,8 @@ pub fn to_string(document: &Document) -> Result<String, Error> {
             "[{} {}, run {}]",
             document.tool.binary, document.tool.version, document.run_id
         ))
-        .add_comment("[values are whole round trips in ns, maxima in ms]")
-        .with_max_value_divisor(NS_PER_MS);
+        .add_comment("[values are whole round trips in ns, maxima in us]")
+        .with_max_value_divisor(NS_PER_US);
     if let Ok(started) = humantime::parse_rfc3339(&document.started_at) {
         builder.with_base_time(started).with_start_time(started);
     }

@@ -255,6 +255,18 @@ impl Document {
 mod tests {
     use super::*;
     use crate::error::Step;
+    use crate::measure::LatencyHistogram;
+    use crate::result::{Basis, Direction, Point, Side, Transport, Wait};
+
+    const POINT: Point = Point {
+        size_bytes: 64,
+        qps: 1,
+        depth: 1,
+        threads: 1,
+        wait: Wait::Busy,
+        direction: Direction::Unidirectional,
+        offered_per_s: None,
+    };
 
     fn document() -> Document {
         Document::new(Tool::new("send_lat"), vec!["send_lat".into()], BTreeMap::new())
@@ -286,6 +298,37 @@ mod tests {
             document.miss("local.governor", "no cpufreq");
         }
         assert_eq!((document.warnings.len(), document.notes.len(), document.missing.len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn a_percentile_that_is_null_has_its_reason() {
+        let mut histogram = LatencyHistogram::new();
+        (0..1_000).for_each(|_| histogram.record(100));
+        let row =
+            ResultRow::new(Transport::Rdma, POINT, Side::Client).with_latency(&histogram, Basis::RoundTrip);
+        let mut document = document();
+        document.add_row(row.clone());
+        document.add_row(row);
+        let paths: Vec<_> = document.missing.iter().map(|missing| missing.path.as_str()).collect();
+        let expected: Vec<_> = (0..2)
+            .flat_map(|i| ["p99_9", "p99_99"].map(|name| format!("results[{i}].latency_ns.{name}")))
+            .collect();
+        assert_eq!(paths, expected);
+    }
+
+    #[test]
+    fn an_invalid_row_makes_the_run_invalid_but_hides_no_error() {
+        let run = |error: Option<Error>| {
+            let mut document = document();
+            let mut row = ResultRow::new(Transport::Rdma, POINT, Side::Client);
+            row.validity.invalid("counts wrong");
+            document.add_row(row);
+            error.into_iter().for_each(|error| document.fail(error));
+            document.finish();
+            document.status
+        };
+        assert_eq!(run(None), Status::Invalid);
+        assert_eq!(run(Some(Error::interrupted(Step::Measure))), Status::Interrupted);
     }
 
     #[test]
