@@ -296,9 +296,28 @@ mod tests {
     #[test]
     fn contradictions_and_values_out_of_range_are_usage_errors() {
         for line in [
-            "-n 10 -D 1", "-n 0", "-D 0", "-s 0", "-s 64kB", "-s 64,,1", "-s 4k..64", "-t 0", "-t 65537", "-p 70000", "-x -1",
-            "-S 16", "-u 32", "--retry-count 7", "-m 1500", "--no-tcp --tcp-only", "host --loopback", "-a -s 64", "-c XRC", "-I 1G",
-            "--label novalue", "-s 18446744073709551616",
+            "-n 10 -D 1",
+            "-n 0",
+            "-D 0",
+            "-s 0",
+            "-s 64kB",
+            "-s 64,,1",
+            "-s 4k..64",
+            "-t 0",
+            "-t 65537",
+            "-p 70000",
+            "-x -1",
+            "-S 16",
+            "-u 32",
+            "--retry-count 7",
+            "-m 1500",
+            "--no-tcp --tcp-only",
+            "host --loopback",
+            "-a -s 64",
+            "-c XRC",
+            "-I 1G",
+            "--label novalue",
+            "-s 18446744073709551616",
         ] {
             assert!(read(line).is_err(), "{line}");
         }

@@ -20,7 +20,11 @@ impl SizeSpec {
 
     /// All sizes from `first` to `last` by doubling.
     pub fn doubling(first: u64, last: u64) -> Self {
-        Self(std::iter::successors(Some(first), |size| size.checked_mul(2)).take_while(|size| *size <= last).collect())
+        Self(
+            std::iter::successors(Some(first), |size| size.checked_mul(2))
+                .take_while(|size| *size <= last)
+                .collect(),
+        )
     }
 }
 

@@ -25,7 +25,16 @@ pub struct Interface {
     /// Leads to this host only (`IFF_LOOPBACK`).
     pub loopback: bool,
     /// IP addresses of both families, in the kernel's order.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Vec<Address>,
+}
+
+/// One address of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// The address.
+    pub ip: IpAddr,
+    /// Bits of its subnet; `None` when the kernel gives no mask.
+    pub prefix: Option<u8>,
 }
 
 /// All interfaces of this network namespace, in the kernel's order.
@@ -56,7 +65,10 @@ pub fn interfaces() -> Result<Vec<Interface>, String> {
                 interfaces.len() - 1
             }
         };
-        interfaces[at].addresses.extend(entry.address.as_ref().and_then(ip));
+        if let Some(ip) = entry.address.as_ref().and_then(ip) {
+            let prefix = entry.netmask.as_ref().and_then(self::ip).map(ones);
+            interfaces[at].addresses.push(Address { ip, prefix });
+        }
     }
     Ok(interfaces)
 }
@@ -64,7 +76,7 @@ pub fn interfaces() -> Result<Vec<Interface>, String> {
 /// The interface that holds `address`; a v4-mapped one counts as the IPv4 address it is.
 pub fn holder(interfaces: &[Interface], address: IpAddr) -> Option<&Interface> {
     let address = address.to_canonical();
-    interfaces.iter().find(|interface| interface.addresses.contains(&address))
+    interfaces.iter().find(|interface| interface.addresses.iter().any(|held| held.ip == address))
 }
 
 /// Not from `/sys/class/net`, which may show the interfaces of another network namespace under the same names.
@@ -82,6 +94,15 @@ fn mtu(index: u32) -> Option<u32> {
         .and_then(|(_, value)| netlink::word(value))
 }
 
+/// Bits set in a network mask.
+fn ones(mask: IpAddr) -> u8 {
+    let ones = match mask {
+        IpAddr::V4(four) => u32::from(four).count_ones(),
+        IpAddr::V6(six) => u128::from(six).count_ones(),
+    };
+    ones as u8
+}
+
 fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     let four = address.as_sockaddr_in().map(|four| IpAddr::V4(four.ip()));
     four.or_else(|| address.as_sockaddr_in6().map(|six| IpAddr::V6(six.ip())))
@@ -97,6 +118,8 @@ mod tests {
         let lo = holder(&all, "127.0.0.1".parse().unwrap()).expect("127.0.0.1 is held");
         assert!(lo.loopback && lo.up && lo.index > 0, "{lo:?}");
         assert!(lo.mtu_bytes.is_some_and(|mtu| mtu > 0), "{lo:?}");
+        let held = lo.addresses.iter().find(|held| held.ip == IpAddr::from([127, 0, 0, 1])).unwrap();
+        assert_eq!(held.prefix, Some(8));
         assert_eq!(holder(&all, "::ffff:127.0.0.1".parse().unwrap()), Some(lo));
         assert_eq!(holder(&all, "192.0.2.1".parse().unwrap()), None);
         let mut names: Vec<&str> = all.iter().map(|interface| interface.name.as_str()).collect();

@@ -15,13 +15,15 @@ mod cpu;
 mod interfaces;
 mod machine;
 mod netlink;
+mod numa;
 mod route;
 
 pub use cores::{Choice, Cores, pin};
 pub use counters::{DeviceCounters, delta};
 pub use cpu::{CpuMeter, CpuUse};
-pub use interfaces::{Interface, holder, interfaces};
+pub use interfaces::{Address, Interface, holder, interfaces};
 pub use machine::{Machine, MemoryLock, Unlimited};
+pub use numa::{node_of_core, node_of_device};
 pub use route::{Route, route_to};
 
 /// A value that could not be had, and why.

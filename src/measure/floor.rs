@@ -53,7 +53,11 @@ const GAME: Duration = Duration::from_millis(50);
 
 /// How long a cache line takes from one core to another, in ns: half the mean of many round trips between this
 /// thread and one that `there` has moved to another core. `None` where the game could not be finished in 50 ms.
-pub fn core_to_core_ns<T: Ticks>(ticks: T, clock: &Clock, there: impl FnOnce() -> bool + Send) -> Option<f64> {
+pub fn core_to_core_ns<T: Ticks>(
+    ticks: T,
+    clock: &Clock,
+    there: impl FnOnce() -> bool + Send,
+) -> Option<f64> {
     let ball = Ball(AtomicU64::new(0));
     let over = AtomicU64::new(0);
     std::thread::scope(|scope| {

@@ -1,6 +1,8 @@
 //! The messages of a run, in the order they go. What only the paths understand (ports, endpoints) goes between them
 //! as the paths' own types.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::Token;
@@ -100,9 +102,9 @@ pub struct Report {
     /// Messages that arrived; `null` where the target is not told.
     pub messages: Option<u64>,
     /// What its measuring thread used, warm-up included.
-    pub cpu: CpuUse,
+    pub cpu: Option<CpuUse>,
     /// How its device's counters moved.
-    pub counters: Option<std::collections::BTreeMap<String, u64>>,
+    pub counters: Option<BTreeMap<String, u64>>,
     /// What disturbed it.
     pub disturbances: Vec<String>,
 }

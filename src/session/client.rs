@@ -8,7 +8,7 @@ use super::phase::{self, Measured};
 use super::row::{Recorder, disturbances, row};
 use super::{Process, ends};
 use crate::error::{Error, Kind, Result, Step};
-use crate::host::{cores, counters, interfaces};
+use crate::host::{self, Cores};
 use crate::measure::{Clock, ClockSource, Counter, Raw, Sleep, Spin, Waiting, floor};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
@@ -25,29 +25,35 @@ use crate::transport::tcp;
 /// Why the run ended before its end; what was measured until then is in the document.
 pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Document) -> Result<()> {
     let port = if plan.test.measures(Transport::Rdma) { Some(Port::open(&plan.site)?) } else { None };
-    let allowed = cores::allowed();
     let device = port.as_ref().map(|port| port.device().name().to_owned());
-    let core = plan.site.core.or_else(|| cores::choose(&allowed, device.as_deref(), None));
+    let cores = Cores::read(device.as_deref())?;
+    let core = match plan.site.core {
+        Some(core) => Some(cores.given(core, &[])?.core),
+        None => cores.choose(&[]).map(|choice| choice.core),
+    };
     document.local = Some(ends::describe(document, Side::Client, port.as_ref(), core));
     let identity = identity(document);
     let target = Target {
         host,
         port: plan.site.control_port,
         timeout: plan.site.connect_timeout,
-        from: LocalEnd { address: plan.site.bind.map(|address| SocketAddr::new(address, 0)), interface: None },
+        from: LocalEnd {
+            address: plan.site.bind.map(|address| SocketAddr::new(address, 0)),
+            interface: None,
+        },
         stop: Some(process.signalled),
     };
     let (mut control, _) = oob::connect(&target, &identity)?;
     if let Some(core) = core {
-        cores::pin(core)?;
+        host::pin(core)?;
     }
     let mut session = Session { plan, process, identity, core };
     let outcome = session.negotiate(&mut control, port.as_ref(), document);
     let outcome = outcome.and_then(|(test, paths, shares_core)| {
         let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
         let clock = Clock::calibrate(process.epoch, clocksource.as_deref());
-        let counters = device.map(|name| counters::Counters::of(&name, plan.site.port));
-        let mut lane = Lane { control, test, clock, shares_core, signalled: process.signalled, counters };
+        let device = device.map(|name| (name, plan.site.port));
+        let mut lane = Lane { control, test, clock, shares_core, signalled: process.signalled, device };
         let outcome = session.measure(&mut lane, paths, document);
         if let Err(error) = &outcome {
             lane.control.send_error(error);
@@ -162,7 +168,7 @@ impl Session<'_> {
             )
             .with_remedy(format!("use -s {most} or less")));
         }
-        let route = |to| interfaces::towards(to).map(|interface| interface.source);
+        let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
         let choice = path::choose(&ours, &theirs, test.mtu, route)?;
         Ok(Agreed { choice, ours, theirs })
     }
@@ -186,7 +192,9 @@ impl Session<'_> {
             Err(error) if server != beside && error.kind != Kind::Interrupted => {
                 document.warn(
                     "tcp_address",
-                    format!("TCP could not use the address behind the RDMA port ({error}); it goes to {beside}"),
+                    format!(
+                        "TCP could not use the address behind the RDMA port ({error}); it goes to {beside}"
+                    ),
                 );
                 oob::connect_data(beside, token, &self.identity, &LocalEnd::default(), STEP, stop)
             }
@@ -203,7 +211,8 @@ impl Session<'_> {
             ClockSource::Tsc | ClockSource::Cntvct => floor::loop_ns(Counter, &lane.clock, &lane.watch()),
         };
         if lane.shares_core {
-            document.warn("shared_core", "both ends share one core: each yields it to the other while it waits");
+            document
+                .warn("shared_core", "both ends share one core: each yields it to the other while it waits");
         }
         let observer = self.process.observer;
         observer.connected(document);
@@ -215,8 +224,13 @@ impl Session<'_> {
                 lane.control.set_step(Step::Measure);
                 lane.control.send(&Command::Point { transport, size })?;
                 let mut point = Recorder::default();
-                let outcome =
-                    lane.test.verb.visit(AtClient { lane, paths: &mut paths, transport, size, recorder: &mut point });
+                let outcome = lane.test.verb.visit(AtClient {
+                    lane,
+                    paths: &mut paths,
+                    transport,
+                    size,
+                    recorder: &mut point,
+                });
                 let mut row = row(lane, transport, size, &point, outcome.as_ref().ok(), loop_ns);
                 if let Err(error) = &outcome {
                     if error.kind == Kind::Invalid {

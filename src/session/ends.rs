@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, TcpStream};
 
-use crate::host::{Machine, cores, interfaces};
+use crate::host::{self, Machine};
 use crate::measure::{Clock, ClockSource};
 use crate::plan::Side;
 use crate::result::{ClockFacts, Device, Document, End, Gid, GidType, LinkLayer, Process, TcpEnd};
@@ -14,13 +14,14 @@ use crate::verbs;
 pub fn describe(document: &mut Document, side: Side, port: Option<&Port>, core: Option<usize>) -> End {
     let (machine, missing) = Machine::read();
     for fact in missing {
-        document.miss(format!("local.{}", fact.path), fact.reason);
+        let fact = fact.within("local");
+        document.miss(fact.path, fact.reason);
     }
     End {
         side,
         machine,
         core,
-        numa_node: core.and_then(cores::numa_node),
+        numa_node: core.and_then(host::node_of_core),
         process: Process::current(),
         clock: None,
         device: port.map(device),
@@ -48,7 +49,7 @@ fn device(port: &Port) -> Device {
         gid: None,
         lid: (attr.link_layer == verbs::LinkLayer::Infiniband).then_some(attr.lid),
         netdev: None,
-        numa_node: cores::device_numa_node(handle.name()),
+        numa_node: host::node_of_device(handle.name()),
         inline_bytes: None,
         node_guid: Some(guid(handle.guid())),
     }
@@ -77,7 +78,8 @@ pub fn add_clock(end: &mut End, clock: &Clock) {
 /// Adds what was chosen and granted.
 pub fn add_path(end: &mut End, port: &Port, choice: &PathChoice, rdma: &Rdma) {
     let Some(device) = &mut end.device else { return };
-    let gid = choice.gids.as_ref().map(|(client, server)| if end.side == Side::Client { client } else { server });
+    let gid =
+        choice.gids.as_ref().map(|(client, server)| if end.side == Side::Client { client } else { server });
     device.path_mtu_bytes = Some(choice.mtu);
     device.inline_bytes = Some(rdma.caps().max_inline);
     device.netdev = gid.and_then(|gid| port.netdev(gid.index));
@@ -99,25 +101,21 @@ fn gid_of(fact: &GidFact) -> Gid {
 /// Adds the socket, and whether it runs over the RDMA port's own interface.
 pub fn add_socket(end: &mut End, stream: &TcpStream) {
     let (local, peer) = (stream.local_addr().ok(), stream.peer_addr().ok());
-    let interface = peer.and_then(|peer| interfaces::towards(canonical(peer.ip())));
+    let source = local.map(|local| local.ip().to_canonical());
+    let interface = peer
+        .and_then(|peer| host::route_to(peer.ip().to_canonical(), source, None).ok())
+        .map(|route| route.interface);
     let netdev = end.device.as_ref().and_then(|device| device.netdev.clone());
     let same_link = match (&netdev, &interface) {
-        (Some(netdev), Some(interface)) => Some(*netdev == interface.name),
+        (Some(netdev), Some(interface)) => Some(netdev == interface),
         _ => None,
     };
     end.tcp = Some(TcpEnd {
         local_address: local.map(|address| address.to_string()),
         peer_address: peer.map(|address| address.to_string()),
-        interface: interface.map(|interface| interface.name),
+        interface,
         same_link,
     });
-}
-
-fn canonical(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
-        IpAddr::V4(_) => address,
-    }
 }
 
 /// The addresses a TCP connection over the RDMA path would have, client's and server's; `None` where the path has no

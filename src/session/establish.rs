@@ -35,7 +35,13 @@ pub struct Agreed {
 ///
 /// # Errors
 /// What the device refused, or the peer's error.
-pub fn connect_rdma(control: &mut Control, port: &Port, test: &Test, side: Side, agreed: &Agreed) -> Result<Rdma> {
+pub fn connect_rdma(
+    control: &mut Control,
+    port: &Port,
+    test: &Test,
+    side: Side,
+    agreed: &Agreed,
+) -> Result<Rdma> {
     control.set_step(Step::CreateQp);
     let prepared = Prepared::new(port, test, side, &agreed.choice)?;
     control.set_step(Step::Exchange);
@@ -78,7 +84,10 @@ pub fn introduce(control: &mut Control, document: &mut Document) -> Result<()> {
         );
     }
     if let (false, Some(false)) = (same_host, local.tcp.as_ref().and_then(|tcp| tcp.same_link)) {
-        document.warn("other_link", "TCP runs over another interface than RDMA: the two rows measure different links");
+        document.warn(
+            "other_link",
+            "TCP runs over another interface than RDMA: the two rows measure different links",
+        );
     }
     document.remote = Some(remote);
     Ok(())

@@ -1,5 +1,6 @@
 //! What every phase of a run needs at either end: control connection, clock, and how a loop's end is understood.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -7,8 +8,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Kind, Result, Step};
-use crate::host::counters::Counters;
-use crate::host::cpu::CpuMeter;
+use crate::host::{self, CpuMeter, DeviceCounters};
 use crate::measure::{Clock, Halt, Stop, Watch};
 use crate::oob::Control;
 use crate::plan::{Test, Transport};
@@ -33,8 +33,8 @@ pub struct Lane {
     pub shares_core: bool,
     /// Set by a signal.
     pub signalled: &'static AtomicBool,
-    /// Counters of the RDMA port.
-    pub counters: Option<Counters>,
+    /// Name and port of the RDMA device, for its counters.
+    pub device: Option<(String, u8)>,
 }
 
 impl Lane {
@@ -76,7 +76,9 @@ impl Lane {
                 step,
                 format!("nothing has moved for {:.1} s and the peer is silent", waited.as_secs_f64()),
             )
-            .with_remedy("see whether the peer's process runs and the path delivers; --stall-timeout sets the limit"),
+            .with_remedy(
+                "see whether the peer's process runs and the path delivers; --stall-timeout sets the limit",
+            ),
             Halt::Failed(error) => error.at(step),
         };
         if ours.kind == Kind::Invalid {
@@ -96,58 +98,71 @@ impl Lane {
         self.control.set_step(step);
         match self.control.recv::<serde_json::Value>("the end of the phase", LAST_WORD) {
             Err(error) => error,
-            Ok(unexpected) => Error::failed(step, format!("the peer sent {unexpected} in the middle of a phase")),
+            Ok(unexpected) => {
+                Error::failed(step, format!("the peer sent {unexpected} in the middle of a phase"))
+            }
         }
     }
 }
 
 /// Measures what a phase costs this end's thread and moves in its device.
 pub struct Meter {
-    cpu: CpuMeter,
-    counters: Option<std::collections::BTreeMap<String, u64>>,
+    cpu: std::result::Result<CpuMeter, String>,
+    counters: Option<DeviceCounters>,
 }
 
 /// What a phase cost.
+#[derive(Debug, Default)]
 pub struct Cost {
     /// Of the measuring thread.
-    pub cpu: CpuUse,
+    pub cpu: Option<CpuUse>,
     /// Of the device.
-    pub counters: Option<std::collections::BTreeMap<String, u64>>,
+    pub counters: Option<BTreeMap<String, u64>>,
     /// What disturbed it.
     pub disturbances: Vec<String>,
 }
 
+/// Steal that is worth a word: the hypervisor counts in ticks of 10 ms.
+const STOLEN_NS: u64 = 10_000_000;
+
 impl Meter {
     /// Starts.
     pub fn start(lane: &Lane, transport: Transport) -> Self {
-        let counters = match transport {
-            Transport::Rdma => lane.counters.as_ref().and_then(Counters::read),
-            Transport::Tcp => None,
+        let counters = match (transport, &lane.device) {
+            (Transport::Rdma, Some((name, port))) => Some(DeviceCounters::read(name, *port)),
+            _ => None,
         };
-        Self { cpu: CpuMeter::start(), counters }
+        Self { counters, cpu: CpuMeter::start() }
     }
 
     /// Stops, for a phase of `messages` messages.
     pub fn stop(self, lane: &Lane, messages: u64, tally: Tally) -> Cost {
-        let used = self.cpu.stop();
-        let mut disturbances = Vec::new();
-        if used.migrated {
-            disturbances.push("the measuring thread was moved to another core".into());
+        let used = self.cpu.and_then(|meter| meter.stop()).ok();
+        let mut cost = Cost::default();
+        if let Some(used) = &used {
+            if used.migrated {
+                cost.disturbances.push("the measuring thread was moved to another core".into());
+            }
+            if let Some(stolen) = used.steal_ns.filter(|ns| *ns >= STOLEN_NS) {
+                cost.disturbances.push(format!("the hypervisor took the core for {} ms", stolen / 1_000_000));
+            }
         }
-        let cpu = CpuUse {
-            user_ns: Some(used.user_ns),
-            system_ns: Some(used.system_ns),
-            voluntary_switches: Some(used.voluntary_switches),
-            involuntary_switches: Some(used.involuntary_switches),
-            page_faults: Some(used.minor_faults + used.major_faults),
-            empty_polls: Some(tally.empty_polls),
-            ..CpuUse::default()
-        }
-        .per_message(messages);
-        let counters = self.counters.and_then(|before| {
-            let after = lane.counters.as_ref().and_then(Counters::read)?;
-            Some(Counters::delta(&before, &after))
+        cost.cpu = used.map(|used| {
+            CpuUse {
+                user_ns: Some(used.user_ns),
+                system_ns: Some(used.system_ns),
+                voluntary_switches: Some(used.voluntary_switches),
+                involuntary_switches: Some(used.involuntary_switches),
+                page_faults: Some(used.minor_faults + used.major_faults),
+                empty_polls: Some(tally.empty_polls),
+                ..CpuUse::default()
+            }
+            .per_message(messages)
         });
-        Cost { cpu, counters, disturbances }
+        cost.counters = self.counters.zip(lane.device.as_ref()).and_then(|(before, (name, port))| {
+            let (counted, _) = host::delta(&before, &DeviceCounters::read(name, *port));
+            Some(counted).filter(|counted| !counted.is_empty())
+        });
+        cost
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::server::Server;
 use super::{Observer, Process, client, new_document};
 use crate::error::{Error, Result, Step};
-use crate::host::cores;
+use crate::host;
 use crate::measure::{Clock, ClockSource, Counter, Raw, floor};
 use crate::plan::{Plan, Role, Transport};
 use crate::result::{Document, Floor};
@@ -76,7 +76,7 @@ fn floor(document: &Document, process: &Process<'_>) -> Floor {
     let there = document.remote.as_ref().and_then(|end| end.core);
     let here = document.local.as_ref().and_then(|end| end.core);
     let core_to_core_ns = there.filter(|_| here.is_some() && here != there).and_then(|core| {
-        let move_there = move || cores::pin(core).is_ok();
+        let move_there = move || host::pin(core).is_ok();
         match clock.source() {
             ClockSource::MonotonicRaw => floor::core_to_core_ns(Raw, &clock, move_there),
             ClockSource::Tsc | ClockSource::Cntvct => floor::core_to_core_ns(Counter, &clock, move_there),

@@ -4,7 +4,9 @@ use super::lane::{Cost, Lane, Meter, STEP};
 use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, BandwidthSample};
 use crate::measure::latency;
-use crate::measure::{ClockSource, Counter, Halt, LatencyHistogram, Limit, Raw, RoundTrip, Sink, Stop, Stream, Ticks};
+use crate::measure::{
+    ClockSource, Counter, Halt, LatencyHistogram, Limit, Raw, RoundTrip, Sink, Stop, Stream, Ticks,
+};
 use crate::oob::run::{Done, Phase, Ready, Report};
 use crate::plan::Transport;
 use crate::transport::{Counted, Payload, Tally};
@@ -56,7 +58,9 @@ fn end(lane: &mut Lane, step: Step, sent: u64) -> Result<Report> {
 
 fn miscounted(step: Step, sent: u64, arrived: u64) -> Error {
     Error::invalid(step, format!("{sent} messages were sent and {arrived} arrived on a reliable connection"))
-        .with_remedy("the device or its driver loses or repeats messages; no number of this run can be trusted")
+        .with_remedy(
+            "the device or its driver loses or repeats messages; no number of this run can be trusted",
+        )
 }
 
 /// The client's end of a latency point.
@@ -72,13 +76,15 @@ pub fn latency_client<P: RoundTrip + Counted>(
     lane.control.set_step(Step::Check);
     begin(lane, Phase::Check { first: 0, count: CHECKED })?;
     let mut unused = LatencyHistogram::new();
-    initiate(lane, path, Stop::Count(CHECKED).into(), true, &mut unused).map_err(|h| lane.explain(h, Step::Check))?;
+    initiate(lane, path, Stop::Count(CHECKED).into(), true, &mut unused)
+        .map_err(|h| lane.explain(h, Step::Check))?;
     end(lane, Step::Check, CHECKED)?;
 
     lane.control.set_step(Step::WarmUp);
     begin(lane, Phase::Measure)?;
     let (verify, warm_up, stop) = (lane.test.verify, lane.test.warm_up, lane.test.stop);
-    let warmed = initiate(lane, path, warm_up, verify, &mut unused).map_err(|h| lane.explain(h, Step::WarmUp))?;
+    let warmed =
+        initiate(lane, path, warm_up, verify, &mut unused).map_err(|h| lane.explain(h, Step::WarmUp))?;
     lane.control.set_step(Step::Measure);
     let meter = Meter::start(lane, transport);
     let before = path.tally();
@@ -115,7 +121,11 @@ fn initiate<P: RoundTrip>(
 ///
 /// # Errors
 /// Why it could not be measured.
-pub fn latency_server<P: RoundTrip + Counted>(lane: &mut Lane, path: &mut P, transport: Transport) -> Result<()> {
+pub fn latency_server<P: RoundTrip + Counted>(
+    lane: &mut Lane,
+    path: &mut P,
+    transport: Transport,
+) -> Result<()> {
     while let Some((verify, step)) = next_phase(lane)? {
         let meter = Meter::start(lane, transport);
         let before = path.tally();
@@ -176,7 +186,9 @@ pub fn passive_server(
         let (step, checked) = match phase {
             Phase::Over => return Ok(()),
             Phase::Measure => (Step::Measure, None),
-            Phase::Check { first, count } => (Step::Check, Some((first, first.saturating_add(count.min(1 << 16))))),
+            Phase::Check { first, count } => {
+                (Step::Check, Some((first, first.saturating_add(count.min(1 << 16)))))
+            }
         };
         lane.control.set_step(step);
         if let Some((first, end)) = checked {

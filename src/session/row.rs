@@ -42,7 +42,9 @@ pub fn row(
         Shape::Latency => {
             let basis = Basis::of(&TestRecord::from(test));
             let window = measured.map_or(Duration::ZERO, |measured| Duration::from_nanos(measured.window_ns));
-            row = row.with_window(recorder.histogram.samples(), window).with_latency(&recorder.histogram, basis);
+            row = row
+                .with_window(recorder.histogram.samples(), window)
+                .with_latency(&recorder.histogram, basis);
         }
         Shape::Bandwidth => {
             let sample = &recorder.sample;
@@ -67,8 +69,8 @@ pub fn row(
         row.sent = Some(measured.sent);
         row.received = measured.report.messages;
         row.lost = row.received.map(|received| measured.sent - received.min(measured.sent));
-        row.cpu.client = Some(measured.cost.cpu);
-        row.cpu.server = Some(measured.report.cpu);
+        row.cpu.client = measured.cost.cpu;
+        row.cpu.server = measured.report.cpu;
         row.counters.client = measured.cost.counters.clone();
         row.counters.server = measured.report.counters.clone();
         let ends = [("client", &measured.cost.disturbances), ("server", &measured.report.disturbances)];
@@ -114,7 +116,9 @@ pub fn disturbances(document: &mut Document, row: &mut ResultRow) {
         for (name, meaning) in TROUBLE {
             let moved = counters.as_ref().and_then(|counters| counters.get(*name)).copied().unwrap_or(0);
             if moved > 0 {
-                let line = format!("the {end}'s device counted {name} {moved} times during {path} {size}: {meaning}");
+                let line = format!(
+                    "the {end}'s device counted {name} {moved} times during {path} {size}: {meaning}"
+                );
                 row.validity.disturbed(&line);
                 document.warn("device_counter", line);
             }

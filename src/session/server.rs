@@ -6,7 +6,7 @@ use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, STEP};
 use super::{Process, client, ends, phase};
 use crate::error::{Error, Result, Step};
-use crate::host::{cores, counters};
+use crate::host::{self, Cores};
 use crate::measure::{Clock, Sleep, Spin, Waiting};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{Control, Identity, Incoming, Listener, Token};
@@ -40,7 +40,7 @@ pub struct Server<'a> {
     port: Option<Port>,
     /// The port clients connect to.
     pub listener: Listener,
-    cores: Vec<usize>,
+    cores: Cores,
 }
 
 /// What was agreed with a client.
@@ -58,11 +58,17 @@ impl<'a> Server<'a> {
     ///
     /// # Errors
     /// The port is taken.
-    pub fn listen(plan: &'a Plan, process: &'a Process<'a>, port: Option<Port>, document: &mut Document) -> Result<Self> {
+    pub fn listen(
+        plan: &'a Plan,
+        process: &'a Process<'a>,
+        port: Option<Port>,
+        document: &mut Document,
+    ) -> Result<Self> {
         document.local = Some(ends::describe(document, Side::Server, port.as_ref(), plan.site.core));
         let identity = client::identity(document);
+        let cores = Cores::read(port.as_ref().map(|port| port.device().name()))?;
         let listener = Listener::bind(plan.site.bind, plan.site.control_port, identity)?;
-        Ok(Self { plan, process, port, listener, cores: cores::allowed() })
+        Ok(Self { plan, process, port, listener, cores })
     }
 
     /// Serves the first client whose test can be run.
@@ -75,17 +81,16 @@ impl<'a> Server<'a> {
         document.test = Some(TestRecord::from(&test));
         if let Some(end) = &mut document.local {
             end.core = core;
-            end.numa_node = core.and_then(cores::numa_node);
+            end.numa_node = core.and_then(host::node_of_core);
         }
         let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
         let clock = Clock::calibrate(self.process.epoch, clocksource.as_deref());
         if let Some(end) = &mut document.local {
             ends::add_clock(end, &clock);
         }
-        let counters =
-            self.port.as_ref().map(|port| counters::Counters::of(port.device().name(), self.plan.site.port));
+        let device = self.port.as_ref().map(|port| (port.device().name().to_owned(), self.plan.site.port));
         let signalled = self.process.signalled;
-        let mut lane = Lane { control, test, clock, shares_core, signalled, counters };
+        let mut lane = Lane { control, test, clock, shares_core, signalled, device };
         let outcome = self.carry_out(&mut lane, &token, agreed.as_ref(), core, document);
         if let Err(error) = &outcome {
             lane.control.send_error(error);
@@ -141,10 +146,13 @@ impl<'a> Server<'a> {
         }
         let boot_id = document.local.as_ref().and_then(|end| end.machine.boot_id.as_ref());
         let is_here = boot_id.is_some() && boot_id == identity.boot_id.as_ref();
-        let taken = proposal.core.filter(|_| is_here);
-        let device = self.port.as_ref().map(|port| port.device().name().to_owned());
-        let core = self.plan.site.core.or_else(|| cores::choose(&self.cores, device.as_deref(), taken));
-        let shares_core = taken.is_some() && taken == core;
+        let taken: Vec<usize> = proposal.core.filter(|_| is_here).into_iter().collect();
+        let choice = match self.plan.site.core {
+            Some(core) => Some(self.cores.given(core, &taken)?),
+            None => self.cores.choose(&taken),
+        };
+        let shares_core = choice.as_ref().is_some_and(|choice| choice.shared);
+        let core = choice.map(|choice| choice.core);
         control.send(&Offer { core, shares_core })?;
         let ours = match &self.port {
             Some(port) if wants_rdma => {
@@ -180,7 +188,7 @@ impl<'a> Server<'a> {
         document: &mut Document,
     ) -> Result<()> {
         if let Some(core) = core {
-            cores::pin(core)?;
+            host::pin(core)?;
         }
         let mut paths = Paths::default();
         let test = lane.test.clone();
@@ -217,14 +225,19 @@ impl<'a> Server<'a> {
                 Some(Incoming::Stray { .. }) => {}
                 None if lane.control.wait_readable(std::time::Duration::ZERO)? => {
                     lane.control.recv::<serde_json::Value>("the data connection", STEP)?;
-                    return Err(Error::failed(Step::TcpConnect, "the client spoke before its data connection came"));
+                    return Err(Error::failed(
+                        Step::TcpConnect,
+                        "the client spoke before its data connection came",
+                    ));
                 }
                 None if Instant::now() >= deadline => {
                     return Err(Error::failed(
                         Step::TcpConnect,
                         format!("the client's data connection did not come within {} s", 2 * STEP.as_secs()),
                     )
-                    .with_remedy("a firewall between the ends must let both connections through to the server's port"));
+                    .with_remedy(
+                        "a firewall between the ends must let both connections through to the server's port",
+                    ));
                 }
                 None => {}
             }
@@ -239,7 +252,10 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
         match lane.control.recv("the next point", STEP)? {
             Command::Point { transport, size } => {
                 if !lane.test.sizes.contains(&size) || !lane.test.measures(transport) {
-                    return Err(Error::failed(Step::Measure, format!("{size} bytes is not a point of the test")));
+                    return Err(Error::failed(
+                        Step::Measure,
+                        format!("{size} bytes is not a point of the test"),
+                    ));
                 }
                 let verb = lane.test.verb;
                 verb.visit(AtServer { lane, paths, transport, size })?;
@@ -256,7 +272,8 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
                 return match status {
                     Status::Ok => Ok(()),
                     Status::Invalid | Status::Failed | Status::Interrupted => {
-                        Err(Error::invalid(Step::Results, "the client found its numbers not to be trusted").as_remote())
+                        Err(Error::invalid(Step::Results, "the client found its numbers not to be trusted")
+                            .as_remote())
                     }
                 };
             }
@@ -305,13 +322,18 @@ impl AtServer<'_> {
             (Transport::Rdma, Shape::Bandwidth) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
                 if O::FACTS.arrival != Arrival::RecvCompletion {
-                    let (mut stamped, mut checked) = (rdma::Passive::new(rdma, size), rdma::Passive::new(rdma, size));
+                    let (mut stamped, mut checked) =
+                        (rdma::Passive::new(rdma, size), rdma::Passive::new(rdma, size));
                     return phase::passive_server(
                         lane,
                         transport,
                         bytes,
-                        |first, end| (first..end).filter(|_| pulls).for_each(|message| stamped.stamp(message)),
-                        |first, end| (first..end).filter(|_| !pulls).try_for_each(|message| checked.check(message)),
+                        |first, end| {
+                            (first..end).filter(|_| pulls).for_each(|message| stamped.stamp(message))
+                        },
+                        |first, end| {
+                            (first..end).filter(|_| !pulls).try_for_each(|message| checked.check(message))
+                        },
                     );
                 }
                 let mut path = rdma::Taker::<O, W>::new(rdma, size);

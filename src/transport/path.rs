@@ -86,7 +86,10 @@ pub fn choose(
                     .with_remedy("start a subnet manager (opensm) on the fabric"));
             }
         }
-        let reason = format!("LID {} -> LID {}, no global route header within a subnet; {mtu_reason}", client.lid, server.lid);
+        let reason = format!(
+            "LID {} -> LID {}, no global route header within a subnet; {mtu_reason}",
+            client.lid, server.lid
+        );
         return Ok(PathChoice { gids: None, mtu, reason });
     }
     let (ours, theirs) = (candidates(client)?, candidates(server)?);
@@ -115,15 +118,21 @@ pub fn choose(
 fn choose_mtu(client: &PortFacts, server: &PortFacts, wanted: Option<u32>) -> Result<(u32, String)> {
     let most = client.active_mtu.min(server.active_mtu);
     match wanted {
-        None => {
-            Ok((most, format!("MTU {most}, the smaller active MTU of {} and {}", client.active_mtu, server.active_mtu)))
-        }
+        None => Ok((
+            most,
+            format!("MTU {most}, the smaller active MTU of {} and {}", client.active_mtu, server.active_mtu),
+        )),
         Some(mtu) if MTUS.contains(&mtu) && mtu <= most => Ok((mtu, format!("MTU {mtu} as asked for"))),
         Some(mtu) => Err(Error::failed(
             Step::ChoosePath,
-            format!("MTU {mtu} is not possible: active MTU is {} here and {} there", client.active_mtu, server.active_mtu),
+            format!(
+                "MTU {mtu} is not possible: active MTU is {} here and {} there",
+                client.active_mtu, server.active_mtu
+            ),
         )
-        .with_remedy(format!("use one of 256, 512, 1024, 2048, 4096, at most {most}, or raise the interfaces' MTU"))),
+        .with_remedy(format!(
+            "use one of 256, 512, 1024, 2048, 4096, at most {most}, or raise the interfaces' MTU"
+        ))),
     }
 }
 
@@ -133,7 +142,11 @@ fn candidates(port: &PortFacts) -> Result<Vec<&GidFact>> {
         Some(gid) => Ok(vec![gid]),
         None => Err(Error::failed(
             Step::ChoosePath,
-            format!("{} has no GID at index {wanted}; it has {}", port.name, list(&port.gids.iter().collect::<Vec<_>>())),
+            format!(
+                "{} has no GID at index {wanted}; it has {}",
+                port.name,
+                list(&port.gids.iter().collect::<Vec<_>>())
+            ),
         )
         .with_remedy("choose one of these with -x, or leave -x away")),
     }
@@ -157,7 +170,8 @@ struct Rank {
 
 impl Rank {
     fn explain(self, gid: &GidFact) -> String {
-        let mut why = format!("both {}, {}", gid.kind, ["link-local", "IPv6", "IPv4"][usize::from(self.family)]);
+        let mut why =
+            format!("both {}, {}", gid.kind, ["link-local", "IPv6", "IPv4"][usize::from(self.family)]);
         if self.same_subnet {
             why += ", same subnet";
         }
@@ -203,7 +217,9 @@ pub fn address(gid: Gid) -> IpAddr {
 }
 
 fn is_same_subnet(a: IpAddr, b: IpAddr, bits: u8) -> bool {
-    let same = |a: u128, b: u128, width: u32| (a ^ b).checked_shr(width - u32::from(bits).min(width)).unwrap_or(0) == 0;
+    let same = |a: u128, b: u128, width: u32| {
+        (a ^ b).checked_shr(width - u32::from(bits).min(width)).unwrap_or(0) == 0
+    };
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => same(u32::from(a).into(), u32::from(b).into(), 32),
         (IpAddr::V6(a), IpAddr::V6(b)) => same(a.into(), b.into(), 128),
@@ -247,8 +263,23 @@ mod tests {
 
     #[test]
     fn type_family_and_subnet_agree_whatever_the_index() {
-        let a = port("a", vec![gid(0, "fe80::1", RoceV2, 64), gid(1, "10.7.0.1", RoceV1, 24), gid(3, "10.7.0.1", RoceV2, 24), gid(4, "192.168.1.1", RoceV2, 24)]);
-        let b = port("b", vec![gid(0, "fe80::2", RoceV2, 64), gid(5, "192.168.1.2", RoceV2, 24), gid(9, "172.16.0.1", RoceV2, 16)]);
+        let a = port(
+            "a",
+            vec![
+                gid(0, "fe80::1", RoceV2, 64),
+                gid(1, "10.7.0.1", RoceV1, 24),
+                gid(3, "10.7.0.1", RoceV2, 24),
+                gid(4, "192.168.1.1", RoceV2, 24),
+            ],
+        );
+        let b = port(
+            "b",
+            vec![
+                gid(0, "fe80::2", RoceV2, 64),
+                gid(5, "192.168.1.2", RoceV2, 24),
+                gid(9, "172.16.0.1", RoceV2, 16),
+            ],
+        );
         assert_eq!(pair(&choose(&a, &b, None, |_| None).unwrap()), (4, 5));
     }
 
@@ -270,7 +301,10 @@ mod tests {
         assert_eq!(pair(&choose(&a, &b, None, |_| None).unwrap()), (0, 0));
         a.wanted = Some(7);
         let error = choose(&a, &b, None, |_| None).unwrap_err();
-        assert!(error.message.contains("no GID at index 7") && error.message.contains("::ffff:10.7.0.1"), "{error}");
+        assert!(
+            error.message.contains("no GID at index 7") && error.message.contains("::ffff:10.7.0.1"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -417,7 +417,8 @@ impl<O: Op, W: Waiting> Sink for Taker<'_, O, W> {
     #[inline]
     fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         loop {
-            let new = if const { O::FACTS.pulls() } { self.take_requests(watch)? } else { self.take_data(watch)? };
+            let new =
+                if const { O::FACTS.pulls() } { self.take_requests(watch)? } else { self.take_data(watch)? };
             if new > 0 {
                 return Ok(new);
             }

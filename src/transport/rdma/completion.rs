@@ -87,7 +87,9 @@ impl Other<'_> {
 #[cold]
 fn failed(wc: &Wc, other: Option<&Cq>) -> Halt {
     let mut first = *wc;
-    if first.status() == WcStatus::WR_FLUSH_ERR && let Some(other) = other {
+    if first.status() == WcStatus::WR_FLUSH_ERR
+        && let Some(other) = other
+    {
         let mut wcs = [Wc::EMPTY];
         while matches!(other.poll(&mut wcs), Ok(1)) {
             if !wcs[0].is_success() && wcs[0].status() != WcStatus::WR_FLUSH_ERR {
@@ -122,10 +124,18 @@ fn remedy(status: WcStatus) -> &'static str {
             "the peer did not answer: its process ended, the path drops packets, the GIDs are in different networks \
              (see -v, -x), or packets are larger than the path's MTU (-m)"
         }
-        WcStatus::RNR_RETRY_EXC_ERR => "the peer posts receives too slowly: raise -r at the peer, or --rnr-retry",
-        WcStatus::REM_ACCESS_ERR => "the peer's key or bounds do not allow the access: the ends disagree on the buffer",
-        WcStatus::REM_INV_REQ_ERR => "the peer's receive was smaller than the message, or the peer does not allow the operation",
-        WcStatus::LOC_PROT_ERR => "a buffer of this end is not registered for the access: a fault of this program",
+        WcStatus::RNR_RETRY_EXC_ERR => {
+            "the peer posts receives too slowly: raise -r at the peer, or --rnr-retry"
+        }
+        WcStatus::REM_ACCESS_ERR => {
+            "the peer's key or bounds do not allow the access: the ends disagree on the buffer"
+        }
+        WcStatus::REM_INV_REQ_ERR => {
+            "the peer's receive was smaller than the message, or the peer does not allow the operation"
+        }
+        WcStatus::LOC_PROT_ERR => {
+            "a buffer of this end is not registered for the access: a fault of this program"
+        }
         WcStatus::LOC_LEN_ERR => "a message was longer than its receive: the ends disagree on the size",
         WcStatus::WR_FLUSH_ERR => "the queue pair was already in error; its first error is the cause",
         _ => "see the device's log (dmesg) on both ends",

@@ -1,15 +1,17 @@
 //! Set-up of the RDMA path: device, port, memory, queues, and the two steps that connect them.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Step};
-use crate::host::interfaces;
+use crate::host;
 use crate::ops::{Arrival, Verb};
 use crate::plan::{Shape, Side, Site, Test, Wait};
 use crate::transport::path::{self, GidFact, PathChoice, PortFacts};
 use crate::verbs::{
-    self, Access, Address, Channel, Context, Cq, DeviceAttr, Grh, Init, LinkLayer, Mr, PortAttr, PortState, Qp, QpCaps,
-    QpInit, Region, RemoteSlice, Rtr, Rts,
+    self, Access, Address, Channel, Context, Cq, DeviceAttr, Grh, Init, LinkLayer, Mr, PortAttr, PortState,
+    Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts,
 };
 
 mod completion;
@@ -42,7 +44,8 @@ impl Port {
             return Self::open_device(&verbs::find(name)?, site);
         }
         let devices = verbs::devices()?;
-        let real: Vec<_> = devices.iter().filter(|device| device.provider() == verbs::ProviderKind::Libibverbs).collect();
+        let real: Vec<_> =
+            devices.iter().filter(|device| device.provider() == verbs::ProviderKind::Libibverbs).collect();
         let mut refusals = Vec::new();
         for device in &real {
             match Self::open_device(device, site) {
@@ -72,17 +75,19 @@ impl Port {
         let attr = context.port(site.port)?;
         let name = format!("{}/{}", device.name(), site.port);
         if attr.state != PortState::Active {
-            return Err(Error::failed(Step::QueryPort, format!("port {name} is {}, not active", attr.state)).with_remedy(
-                match attr.link_layer {
+            return Err(Error::failed(Step::QueryPort, format!("port {name} is {}, not active", attr.state))
+                .with_remedy(match attr.link_layer {
                     LinkLayer::Infiniband => "check the cable and that a subnet manager (opensm) runs",
                     _ => "bring the interface up (ip link set IF up) and check the cable",
-                },
-            ));
+                }));
         }
         if let Some(index) = site.gid_index.filter(|&index| index >= attr.gid_table_len) {
             return Err(Error::failed(
                 Step::QueryPort,
-                format!("GID index {index} is outside the table of {name}, which has {} entries", attr.gid_table_len),
+                format!(
+                    "GID index {index} is outside the table of {name}, which has {} entries",
+                    attr.gid_table_len
+                ),
             )
             .with_remedy("leave -x away to have the pair chosen, or see the table with `verbmark devices`"));
         }
@@ -93,6 +98,11 @@ impl Port {
 
     /// What the other end must know before a path is chosen.
     pub fn facts(&self) -> PortFacts {
+        let interfaces = host::interfaces().unwrap_or_default();
+        let prefix = |address: IpAddr| {
+            let held = interfaces.iter().flat_map(|interface| &interface.addresses);
+            held.into_iter().find(|held| held.ip == address).and_then(|held| held.prefix)
+        };
         PortFacts {
             name: format!("{}/{}", self.context.device().name(), self.number),
             link_layer: self.attr.link_layer,
@@ -108,7 +118,7 @@ impl Port {
                     index: entry.index,
                     gid: entry.gid,
                     kind: entry.kind,
-                    prefix: interfaces::prefix_of(path::address(entry.gid)),
+                    prefix: prefix(path::address(entry.gid)),
                 })
                 .collect(),
             wanted: self.wanted_gid,
@@ -138,7 +148,11 @@ impl Port {
     /// The network interface of a GID, by its index.
     pub fn netdev(&self, gid_index: u32) -> Option<String> {
         let entry = self.gids.iter().find(|entry| entry.index == gid_index)?;
-        interfaces::name_of(entry.ifindex)
+        let interfaces = host::interfaces().ok()?;
+        interfaces
+            .into_iter()
+            .find(|interface| interface.index == entry.ifindex)
+            .map(|interface| interface.name)
     }
 }
 
@@ -182,7 +196,10 @@ impl Layout {
         };
         match (usize::try_from(stride), usize::try_from(slots)) {
             (Ok(stride), Ok(slots)) if stride.checked_mul(slots).is_some() => Ok(Self { stride, slots }),
-            _ => Err(Error::failed(Step::RegisterMemory, format!("{slots} buffers of {largest} bytes do not fit an address space"))),
+            _ => Err(Error::failed(
+                Step::RegisterMemory,
+                format!("{slots} buffers of {largest} bytes do not fit an address space"),
+            )),
         }
     }
 }
@@ -313,13 +330,22 @@ impl Prepared {
     ///
     /// # Errors
     /// The transition the device refused, with the attributes it was given.
-    pub fn connect(mut self, remote: &Endpoint, test: &Test, choice: &PathChoice, reads: Reads) -> Result<Rdma> {
+    pub fn connect(
+        mut self,
+        remote: &Endpoint,
+        test: &Test,
+        choice: &PathChoice,
+        reads: Reads,
+    ) -> Result<Rdma> {
         let grh = match (&choice.gids, self.gid_index) {
             (Some((client, server)), Some(index)) => Some(Grh {
                 dest: if self.rdma.side == Side::Client { server.gid } else { client.gid },
                 source_index: u8::try_from(index).map_err(|_| {
-                    Error::failed(Step::ChoosePath, format!("GID index {index} does not fit the 8 bits of an address"))
-                        .with_remedy("choose an index below 256 with -x")
+                    Error::failed(
+                        Step::ChoosePath,
+                        format!("GID index {index} does not fit the 8 bits of an address"),
+                    )
+                    .with_remedy("choose an index below 256 with -x")
                 })?,
                 hop_limit: 64,
                 traffic_class: 0,
@@ -409,7 +435,8 @@ impl Rdma {
     /// Fills the receive queue. In a latency test all receives land in the second slot; in a bandwidth test the
     /// receive for message `n` lands in slot `n % slots`.
     fn post_receives(&mut self) -> Result<()> {
-        let mut receiver = self.qp.receiver(self.memory.slice(self.landing(self.receives_posted), self.layout.stride));
+        let mut receiver =
+            self.qp.receiver(self.memory.slice(self.landing(self.receives_posted), self.layout.stride));
         while self.receives_posted - self.taken < self.rx_depth {
             receiver.move_to(self.landing(self.receives_posted));
             receiver.post()?;

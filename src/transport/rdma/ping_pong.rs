@@ -8,8 +8,8 @@ use crate::error::{Error, Step};
 use crate::measure::{Halt, RoundTrip, Spin, Waiting, Watch};
 use crate::ops::{Arrival, Op, Opcode, Peer};
 use crate::plan::Side;
-use crate::transport::{Counted, Tally};
 use crate::transport::pattern::Pattern;
+use crate::transport::{Counted, Tally};
 use crate::verbs::{self, Receiver, Sender, Wc};
 
 /// Messages of verb `O` there and, if it echoes, back; waiting as `W` says.
@@ -44,10 +44,9 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         let (ours, theirs) = (0, rdma.layout.stride);
         // A read fetches the peer's sending slot into our landing slot.
         let (local, remote) = if facts.pulls() { (theirs, ours) } else { (ours, theirs) };
-        let remote = facts.is_one_sided().then(|| verbs::RemoteSlice {
-            addr: rdma.remote.addr + remote as u64,
-            rkey: rdma.remote.rkey,
-        });
+        let remote = facts
+            .is_one_sided()
+            .then(|| verbs::RemoteSlice { addr: rdma.remote.addr + remote as u64, rkey: rdma.remote.rkey });
         let inline = facts.may_inline && size as u64 <= u64::from(rdma.qp.caps().max_inline);
         let sender = rdma.qp.sender(opcode(facts.opcode), rdma.memory.slice(local, size), remote, inline);
         let receiver = rdma.qp.receiver(rdma.memory.slice(rdma.layout.stride, rdma.layout.stride));
@@ -190,7 +189,9 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
             self.receiver.post()?;
             self.rdma.receives_posted += 1;
         }
-        if const { matches!(O::FACTS.peer, Peer::Echoes) } && self.rdma.sent - self.rdma.reaped >= self.rdma.depth {
+        if const { matches!(O::FACTS.peer, Peer::Echoes) }
+            && self.rdma.sent - self.rdma.reaped >= self.rdma.depth
+        {
             self.reap(watch)?;
         }
         Ok(())
@@ -200,7 +201,9 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
         let region = self.rdma.memory.region();
         match O::FACTS.peer {
             // What lands must not be what landed before.
-            Peer::Passive => Pattern::new(!self.rdma.seed, self.started).stamp(region, self.landing(), self.size),
+            Peer::Passive => {
+                Pattern::new(!self.rdma.seed, self.started).stamp(region, self.landing(), self.size)
+            }
             Peer::Echoes => self.pattern(self.started + 1, false).stamp(region, 0, self.patterned()),
         }
     }
@@ -211,7 +214,10 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
         self.pattern(trip, true).check(region, self.landing(), self.patterned(), trip)?;
         let wc = &self.wc[0];
         let wrong = |what: &str, is: u32, should: u32| {
-            Err(Halt::Failed(Error::invalid(Step::Check, format!("message {trip} has {what} {is}, not {should}"))))
+            Err(Halt::Failed(Error::invalid(
+                Step::Check,
+                format!("message {trip} has {what} {is}, not {should}"),
+            )))
         };
         if O::FACTS.arrival == Arrival::RecvCompletion && wc.byte_len() as usize != self.size {
             return wrong("length", wc.byte_len(), self.size as u32);
