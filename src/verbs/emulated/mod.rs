@@ -1,13 +1,218 @@
-//! The emulated device: not there yet.
+//! RDMA devices without hardware: `emu0` (RoCE v2) and `emu1` (InfiniBand), between threads of one process.
+//!
+//! They are devices like any other behind [`Provider`]: they fill `ibv_context.ops` with functions of their own, so a
+//! loop runs the same machine code on them as on a NIC. What they measure is this suite and the machine's memory, never
+//! a network: a message is a copy made by the thread that posts it, complete when the post returns.
+//!
+//! They obey the rules of verbs for RC: states and their attributes, keys with generations, bounds and rights, queue
+//! depths that are given back by polling, packet sequence numbers, receiver-not-ready, errors and flushes in order,
+//! events that fire once. What they do not do: lose or reorder packets, shared receive queues, UC and UD, address
+//! handles, automatic path migration, memory windows.
+//!
+//! # Misbehaviour on demand
+//!
+//! The environment variable `VERBMARK_EMULATED` is read whenever a device is opened. It holds a list of words,
+//! separated by commas; opening fails with EINVAL if one is not known.
+//!
+//! | word | what happens |
+//! |---|---|
+//! | `corrupt=N` | a byte in the middle of every Nth message of a queue pair is changed on the way |
+//! | `port-down` | the port is DOWN; what is sent is never acknowledged |
+//! | `no-memlock` | registering memory fails with ENOMEM |
+//! | `no-inline` | no inline data is granted; asking for some is EINVAL |
+//! | `max-msg=BYTES` | the largest message of the port; a longer one completes with a local length error |
+//! | `fail-qp` | creating a queue pair fails with ENOMEM |
+//! | `delay=NS` | nothing posted to a send queue is visible before that many nanoseconds have passed |
+//! | `die-after=N` | the send after the Nth of a queue pair completes with a fatal error, and the queue pair is in ERR |
+//! | `gids=link-local` | the Ethernet port has no GID made of an IPv4 address |
+//!
+//! # Who owns what
+//!
+//! | file | owns |
+//! |---|---|
+//! | `device` | the two devices, opened ones, ports, addresses |
+//! | `limits`, `faults` | what is promised, and how promises are broken |
+//! | `memory` | protection domains, regions, keys, copies |
+//! | `completion`, `channel` | completion queues and their events |
+//! | `queue_pair`, `numbers` | what a queue pair is made of, and its number |
+//! | `states` | transitions, and what moving to ERR or RESET does |
+//! | `send_queue`, `requester` | posting a send and executing it |
+//! | `receive_queue`, `responder` | posting a receive and what the target of a message does |
+//! | `deferral`, `timer` | sends that wait for a receive |
+//! | `wire` | what the two halves tell each other |
+//! | `ring`, `sync` | building blocks |
+//!
+//! Every pointer to memory that the data path uses was found by its key, under the lock of a send queue; the caller of
+//! `reg_mr` vouched for it, and `dereg_mr` returns when nobody holds such a lock any more.
+
+mod channel;
+mod completion;
+mod deferral;
+mod device;
+mod faults;
+mod limits;
+mod memory;
+mod numbers;
+mod queue_pair;
+mod receive_queue;
+mod requester;
+mod responder;
+mod ring;
+mod send_queue;
+mod states;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod timer;
+mod wire;
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use ibverbs_sys::{
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr,
+    ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+};
+use nix::errno::Errno;
 
 use super::provider::Provider;
+use channel::Channel;
+use completion::Cq;
+use device::Context;
+use faults::Faults;
+use memory::Pd;
+use queue_pair::Qp;
 
 /// The provider of the emulated devices.
 pub(super) fn provider() -> &'static dyn Provider {
-    &super::libibverbs::LIBIBVERBS
+    &Emulated
 }
 
-/// The emulated devices, in the order they are listed.
+/// Their names, in the order in which they are to be listed.
 pub(super) fn device_names() -> &'static [&'static str] {
-    &[]
+    &device::NAMES
+}
+
+struct Emulated;
+
+// SAFETY of every unsafe block below: the contract of the trait, which is that of the man page each method names:
+// pointers are live objects of this provider and are not used after they were destroyed.
+impl Provider for Emulated {
+    unsafe fn open(&self, name: &str) -> io::Result<*mut ibv_context> {
+        Context::open(name, Faults::from_environment()?)
+    }
+
+    unsafe fn close(&self, context: *mut ibv_context) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { Context::close(context) }
+    }
+
+    unsafe fn query_device(&self, context: *mut ibv_context) -> io::Result<ibv_device_attr> {
+        // SAFETY: see above.
+        Ok(unsafe { Context::from_raw(context) }.attributes())
+    }
+
+    unsafe fn query_port(&self, context: *mut ibv_context, port: u8) -> io::Result<ibv_port_attr> {
+        // SAFETY: see above.
+        unsafe { Context::from_raw(context) }.port(port)
+    }
+
+    unsafe fn gid_table(&self, context: *mut ibv_context) -> io::Result<Vec<ibv_gid_entry>> {
+        // SAFETY: see above.
+        Ok(unsafe { Context::from_raw(context) }.gid_table())
+    }
+
+    unsafe fn query_pkey(&self, _context: *mut ibv_context, port: u8, index: u16) -> io::Result<u16> {
+        if (port, index) == (device::PORT, 0) { Ok(device::PKEY) } else { Err(Errno::EINVAL.into()) }
+    }
+
+    unsafe fn alloc_pd(&self, context: *mut ibv_context) -> io::Result<*mut ibv_pd> {
+        // SAFETY: see above.
+        Ok(Pd::allocate(unsafe { Context::share(context) }))
+    }
+
+    unsafe fn dealloc_pd(&self, pd: *mut ibv_pd) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { Pd::deallocate(pd) }
+    }
+
+    unsafe fn reg_mr(
+        &self,
+        pd: *mut ibv_pd,
+        addr: *mut u8,
+        length: usize,
+        access: c_int,
+    ) -> io::Result<*mut ibv_mr> {
+        // SAFETY: see above.
+        unsafe { memory::register(pd, addr, length, access) }
+    }
+
+    unsafe fn dereg_mr(&self, mr: *mut ibv_mr) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { memory::deregister(mr) };
+        Ok(())
+    }
+
+    unsafe fn create_channel(&self, context: *mut ibv_context) -> io::Result<*mut ibv_comp_channel> {
+        // SAFETY: see above.
+        Channel::create(unsafe { Context::share(context) })
+    }
+
+    unsafe fn destroy_channel(&self, channel: *mut ibv_comp_channel) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { Channel::destroy(channel) }
+    }
+
+    unsafe fn next_event(&self, channel: *mut ibv_comp_channel) -> io::Result<*mut ibv_cq> {
+        // SAFETY: see above.
+        unsafe { Channel::share(channel) }.take()
+    }
+
+    unsafe fn ack_events(&self, cq: *mut ibv_cq, count: u32) {
+        // SAFETY: see above.
+        unsafe { Cq::from_raw(cq) }.acknowledge(count);
+    }
+
+    unsafe fn create_cq(
+        &self,
+        context: *mut ibv_context,
+        depth: u32,
+        channel: Option<*mut ibv_comp_channel>,
+    ) -> io::Result<*mut ibv_cq> {
+        // SAFETY: see above.
+        let (context, channel) = unsafe { (Context::share(context), channel.map(|raw| Channel::share(raw))) };
+        Cq::create(context, depth, channel)
+    }
+
+    unsafe fn destroy_cq(&self, cq: *mut ibv_cq) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { Cq::destroy(cq) }
+    }
+
+    unsafe fn create_qp(&self, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp> {
+        // SAFETY: see above.
+        unsafe { Qp::create(pd, init) }
+    }
+
+    unsafe fn modify_qp(&self, qp: *mut ibv_qp, attr: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { Qp::from_raw(qp) }.modify(attr, mask)
+    }
+
+    unsafe fn query_qp(&self, qp: *mut ibv_qp, _mask: c_int) -> io::Result<ibv_qp_attr> {
+        // SAFETY: see above.
+        Ok(unsafe { Qp::from_raw(qp) }.query())
+    }
+
+    unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { Qp::destroy(qp) };
+        Ok(())
+    }
+
+    unsafe fn async_fd<'a>(&self, context: *mut ibv_context) -> BorrowedFd<'a> {
+        // SAFETY: see above; the caller does not use the descriptor after closing the context.
+        unsafe { Context::from_raw(context) }.async_fd()
+    }
 }

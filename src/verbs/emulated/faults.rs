@@ -1,0 +1,138 @@
+//! How a device can be told to misbehave, so that tests see the failures that good hardware does not show.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+
+use nix::errno::Errno;
+
+use super::limits;
+
+/// The environment variable that is read whenever a device is opened.
+pub(super) const VARIABLE: &str = "VERBMARK_EMULATED";
+
+/// What is wrong with an opened device. The default is nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Faults {
+    /// `corrupt=N`: flips bits in the middle byte of the payload of every Nth message of a queue pair.
+    pub corrupt: Option<u32>,
+    /// `port-down`: the port is DOWN and nothing sent through it arrives.
+    pub port_down: bool,
+    /// `no-memlock`: registering memory fails with ENOMEM, as it does when `RLIMIT_MEMLOCK` is too low.
+    pub no_memlock: bool,
+    /// `no-inline`: queue pairs are granted no inline data, and asking for some is EINVAL.
+    pub no_inline: bool,
+    /// `max-msg=BYTES`: the largest message of the port.
+    pub max_message: u32,
+    /// `fail-qp`: creating a queue pair fails with ENOMEM.
+    pub fail_qp: bool,
+    /// `delay=NS`: nothing posted to a send queue is visible anywhere before this many nanoseconds have passed.
+    pub delay_ns: u32,
+    /// `die-after=N`: the device fails when a queue pair sends more than this many messages.
+    pub die_after: Option<u32>,
+    /// `gids=link-local`: the Ethernet port has its link-local GID only, as a port without an IP address does.
+    pub link_local_only: bool,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            corrupt: None,
+            port_down: false,
+            no_memlock: false,
+            no_inline: false,
+            max_message: limits::MAX_MESSAGE,
+            fail_qp: false,
+            delay_ns: 0,
+            die_after: None,
+            link_local_only: false,
+        }
+    }
+}
+
+impl Faults {
+    /// What the environment asks for. EINVAL for a word that does not exist or a number that makes no sense.
+    pub(super) fn from_environment() -> io::Result<Self> {
+        match env::var_os(VARIABLE) {
+            None => Ok(Self::default()),
+            Some(value) => Self::parse(&value).ok_or_else(|| Errno::EINVAL.into()),
+        }
+    }
+
+    fn parse(value: &OsStr) -> Option<Self> {
+        let mut faults = Self::default();
+        for word in value.to_str()?.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word.split_once('=') {
+                None => match word {
+                    "port-down" => faults.port_down = true,
+                    "no-memlock" => faults.no_memlock = true,
+                    "no-inline" => faults.no_inline = true,
+                    "fail-qp" => faults.fail_qp = true,
+                    _ => return None,
+                },
+                Some(("gids", "link-local")) => faults.link_local_only = true,
+                Some((name, number)) => {
+                    let number: u32 = number.parse().ok()?;
+                    match name {
+                        "corrupt" if number > 0 => faults.corrupt = Some(number),
+                        "max-msg" if (1..=limits::MAX_MESSAGE).contains(&number) => {
+                            faults.max_message = number
+                        }
+                        "delay" => faults.delay_ns = number,
+                        "die-after" => faults.die_after = Some(number),
+                        _ => return None,
+                    }
+                }
+            }
+        }
+        Some(faults)
+    }
+
+    /// A send queue of this device must look at each message.
+    pub(super) fn touch_messages(&self) -> bool {
+        self.corrupt.is_some() || self.delay_ns > 0 || self.die_after.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Option<Faults> {
+        Faults::parse(OsStr::new(text))
+    }
+
+    #[test]
+    fn every_documented_word_is_understood() {
+        let all = "corrupt=3,port-down, no-memlock,no-inline,max-msg=4096,fail-qp,delay=50,die-after=0,gids=link-local,";
+        let expected = Faults {
+            corrupt: Some(3),
+            port_down: true,
+            no_memlock: true,
+            no_inline: true,
+            max_message: 4096,
+            fail_qp: true,
+            delay_ns: 50,
+            die_after: Some(0),
+            link_local_only: true,
+        };
+        assert_eq!(parse(all), Some(expected));
+        assert_eq!(parse(""), Some(Faults::default()));
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in [
+            "corrupt",
+            "corrupt=0",
+            "corrupt=x",
+            "port-down=1",
+            "max-msg=0",
+            "max-msg=2000000000",
+            "gids=all",
+            "slow",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests through the provider and its operations table, as the safe layer above uses them.
+
+mod concurrency;
+mod device;
+mod errors;
+mod events;
+mod harness;
+mod operations;
+mod queues;
+mod states;
