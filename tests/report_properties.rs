@@ -51,12 +51,13 @@ fn bandwidth() -> impl Strategy<Value = Bandwidth> {
 }
 
 fn cpu() -> impl Strategy<Value = CpuUse> {
-    (prop::array::uniform6(option::of(any::<u64>())), option::of(value())).prop_map(
+    (prop::array::uniform7(option::of(any::<u64>())), option::of(value())).prop_map(
         |(
-            [user_ns, system_ns, voluntary_switches, involuntary_switches, page_faults, empty_polls],
+            [cpu_ns, user_ns, system_ns, voluntary_switches, involuntary_switches, page_faults, empty_polls],
             ns_per_message,
         )| {
             CpuUse {
+                cpu_ns,
                 user_ns,
                 system_ns,
                 ns_per_message,

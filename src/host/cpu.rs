@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::sched::sched_getcpu;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +16,10 @@ use super::read;
 /// What the calling thread used between [`CpuMeter::start`] and [`CpuMeter::stop`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuUse {
-    /// Time in user mode, in ns (`getrusage(2)`, `RUSAGE_THREAD`). The sum of both times is exact to a microsecond;
-    /// on most kernels its division among them is an estimate from timer ticks, 1 to 10 ms apart.
+    /// Time on a core, in ns, exact (`clock_gettime(2)`, `CLOCK_THREAD_CPUTIME_ID`).
+    pub total_ns: u64,
+    /// Time in user mode, in ns (`getrusage(2)`, `RUSAGE_THREAD`). On most kernels it is brought up to date only at
+    /// timer ticks, 1 to 10 ms apart, and split from the kernel's by an estimate: of a short phase it says nothing.
     pub user_ns: u64,
     /// Time in the kernel on the thread's behalf, in ns; likewise.
     pub system_ns: u64,
@@ -44,6 +47,7 @@ pub struct CpuUse {
 #[derive(Debug)]
 pub struct CpuMeter {
     usage: Usage,
+    total_ns: u64,
     core: usize,
     ready_wait_ns: Option<u64>,
     steal_ns: Option<u64>,
@@ -60,7 +64,14 @@ impl CpuMeter {
         let core = core()?;
         let root = Path::new("/");
         let (steal_ns, ready_wait_ns) = (steal(root, core), ready_wait(root));
-        Ok(Self { core, steal_ns, ready_wait_ns, usage: usage()?, this_thread: PhantomData })
+        Ok(Self {
+            core,
+            steal_ns,
+            ready_wait_ns,
+            usage: usage()?,
+            total_ns: total()?,
+            this_thread: PhantomData,
+        })
     }
 
     /// What was used since the start; the meter runs on.
@@ -68,6 +79,7 @@ impl CpuMeter {
     /// # Errors
     /// The kernel has no per-thread usage.
     pub fn stop(&self) -> Result<CpuUse, String> {
+        let total_ns = total()?.saturating_sub(self.total_ns);
         let end = usage()?;
         let core = core()?;
         let root = Path::new("/");
@@ -79,6 +91,7 @@ impl CpuMeter {
         };
         let count = |of: fn(&Usage) -> std::ffi::c_long| since(of(&self.usage), of(&end));
         Ok(CpuUse {
+            total_ns,
             user_ns: ns(Usage::user_time),
             system_ns: ns(Usage::system_time),
             voluntary_switches: count(Usage::voluntary_context_switches),
@@ -91,6 +104,12 @@ impl CpuMeter {
             steal_ns,
         })
     }
+}
+
+fn total() -> Result<u64, String> {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map_err(|errno| format!("clock_gettime(CLOCK_THREAD_CPUTIME_ID): {errno}"))?;
+    u64::try_from(time.num_nanoseconds()).map_err(|_| "a negative time on the core".into())
 }
 
 fn usage() -> Result<Usage, String> {
@@ -126,7 +145,6 @@ fn steal(root: &Path, core: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::time::{ClockId, clock_gettime};
     use std::time::Duration;
 
     /// Works until the kernel has given this thread so much time, however long others have the core in between.

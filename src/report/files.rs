@@ -21,11 +21,11 @@ pub enum Target {
     Path(PathBuf),
 }
 
-impl From<&OsStr> for Target {
-    fn from(text: &OsStr) -> Self {
-        match text.to_str() {
+impl<T: AsRef<OsStr> + ?Sized> From<&T> for Target {
+    fn from(text: &T) -> Self {
+        match text.as_ref().to_str() {
             Some("-" | "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") => Self::Stdout,
-            _ => Self::Path(text.into()),
+            _ => Self::Path(text.as_ref().into()),
         }
     }
 }

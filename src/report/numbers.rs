@@ -49,6 +49,8 @@ pub fn ratio(value: Option<f64>) -> String {
 /// Seconds with their unit, in at most `width` characters.
 pub fn seconds(value: Option<f64>, width: usize) -> String {
     match value {
+        Some(s) if (1e-6..1e-3).contains(&s) => format!("{} us", significant(Some(s * 1e6), width - 3)),
+        Some(s) if (1e-3..1.0).contains(&s) => format!("{} ms", significant(Some(s * 1e3), width - 3)),
         Some(s) if s.is_finite() => format!("{} s", significant(value, width - 2)),
         _ => NONE.into(),
     }

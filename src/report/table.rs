@@ -198,7 +198,7 @@ fn details(row: &ResultRow, basis: Option<Basis>) -> Vec<String> {
             count(row.late, 20)
         ));
     }
-    if row.lost.is_some() {
+    if row.lost.is_some_and(|lost| lost > 0) {
         let [sent, received, lost] = [row.sent, row.received, row.lost].map(|messages| count(messages, 20));
         details.push(format!("sent {sent}, received {received}, lost {lost}"));
     }

@@ -233,11 +233,14 @@ pub struct Cpu {
 /// threads) is not in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
-    /// In user mode.
+    /// On a core.
+    pub cpu_ns: Option<u64>,
+    /// Of it in user mode; `null` when too short for the kernel to tell.
     pub user_ns: Option<u64>,
-    /// In the kernel.
+    /// Of it in the kernel; likewise.
     pub system_ns: Option<u64>,
-    /// Both, divided by the row's messages. A thread that polls is busy all the time, so this then counts waiting too.
+    /// `cpu_ns` divided by the messages of the phase. A thread that polls is busy all the time, so this then counts
+    /// waiting too.
     pub ns_per_message: Option<f64>,
     /// Times it gave its core away.
     pub voluntary_switches: Option<u64>,
@@ -250,15 +253,10 @@ pub struct CpuUse {
 }
 
 impl CpuUse {
-    /// Sets `ns_per_message` from the times; stays `None` when either is unknown or nothing was measured.
+    /// Sets `ns_per_message`; stays `None` when the time is unknown or nothing was measured.
     #[must_use]
     pub fn per_message(mut self, messages: u64) -> Self {
-        self.ns_per_message = match (self.user_ns, self.system_ns) {
-            (Some(user), Some(system)) if messages > 0 => {
-                Some((u128::from(user) + u128::from(system)) as f64 / messages as f64)
-            }
-            _ => None,
-        };
+        self.ns_per_message = self.cpu_ns.filter(|_| messages > 0).map(|ns| ns as f64 / messages as f64);
         self
     }
 }
@@ -325,10 +323,10 @@ mod tests {
     }
 
     #[test]
-    fn cpu_per_message_needs_both_times_and_a_message() {
-        let used = CpuUse { user_ns: Some(600), system_ns: Some(400), ..CpuUse::default() };
+    fn cpu_per_message_needs_a_time_and_a_message() {
+        let used = CpuUse { cpu_ns: Some(1000), ..CpuUse::default() };
         assert_eq!(used.per_message(10).ns_per_message, Some(100.0));
         assert_eq!(used.per_message(0).ns_per_message, None);
-        assert_eq!(CpuUse { user_ns: None, ..used }.per_message(10).ns_per_message, None);
+        assert_eq!(CpuUse { cpu_ns: None, ..used }.per_message(10).ns_per_message, None);
     }
 }

@@ -125,6 +125,9 @@ pub struct Cost {
 /// Steal that is worth a word: the hypervisor counts in ticks of 10 ms.
 const STOLEN_NS: u64 = 10_000_000;
 
+/// Shortest use of a core whose split in user and system time means something, with timer ticks 10 ms apart.
+const SPLIT_FROM_NS: u64 = 100_000_000;
+
 impl Meter {
     /// Starts.
     pub fn start(lane: &Lane, transport: Transport) -> Self {
@@ -148,9 +151,12 @@ impl Meter {
             }
         }
         cost.cpu = used.map(|used| {
+            // A short phase ends between two updates of the split, or the split disagrees with the exact total.
+            let is_split = used.total_ns >= SPLIT_FROM_NS && used.user_ns + used.system_ns > 0;
             CpuUse {
-                user_ns: Some(used.user_ns),
-                system_ns: Some(used.system_ns),
+                cpu_ns: Some(used.total_ns),
+                user_ns: Some(used.user_ns).filter(|_| is_split),
+                system_ns: Some(used.system_ns).filter(|_| is_split),
                 voluntary_switches: Some(used.voluntary_switches),
                 involuntary_switches: Some(used.involuntary_switches),
                 page_faults: Some(used.minor_faults + used.major_faults),

@@ -11,7 +11,6 @@ use crate::measure::{Clock, ClockSource, Counter, Raw, floor};
 use crate::plan::{Plan, Role, Transport};
 use crate::result::{Document, Floor};
 use crate::transport::rdma::Port;
-use crate::verbs::ProviderKind;
 
 /// Runs both ends.
 ///
@@ -26,15 +25,6 @@ pub fn run(plan: &Plan, process: &Process<'_>, document: &mut Document) -> Resul
     server_plan.site.core = None;
     server_plan.site.tcp_only = !plan.test.measures(Transport::Rdma);
     let port = if server_plan.site.tcp_only { None } else { Some(Port::open(&server_plan.site)?) };
-    if let Some(port) = port.as_ref().filter(|port| port.device().provider() == ProviderKind::Emulated) {
-        document.note(
-            "emulated",
-            format!(
-                "{} is emulated in this process: it runs the suite anywhere and measures this tool, not a network",
-                port.device().name()
-            ),
-        );
-    }
     // Of the server alone: a client that fails before it connects must not leave it waiting, and a signal reaches it
     // through the client. One word a run, and a process makes one run.
     let abandoned: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));

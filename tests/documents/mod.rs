@@ -88,7 +88,8 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         transports: vec![Transport::Rdma, Transport::Tcp],
         sizes: sizes.to_vec(),
         stop: Stop::After(Duration::from_secs(1)),
-        warm_up: Stop::After(Duration::from_millis(100)),
+        warm_up: Stop::After(Duration::from_millis(100)).into(),
+        payload_seed: 1,
         tx_depth: 128,
         rx_depth: 512,
         signal_every: 32,
@@ -150,6 +151,7 @@ pub fn bandwidth_row(transport: Transport, size: u64, messages: u64) -> ResultRo
         .collect();
     row.bandwidth = Some(Bandwidth::new(messages, size, window, &row.intervals));
     let cpu = CpuUse {
+        cpu_ns: Some(1_000_000_000),
         user_ns: Some(900_000_000),
         system_ns: Some(40_000_000),
         voluntary_switches: Some(0),
@@ -159,7 +161,8 @@ pub fn bandwidth_row(transport: Transport, size: u64, messages: u64) -> ResultRo
         ..CpuUse::default()
     };
     row.cpu.client = Some(cpu.per_message(messages));
-    row.cpu.server = Some(CpuUse { user_ns: Some(0), system_ns: Some(0), ..cpu }.per_message(messages));
+    row.cpu.server =
+        Some(CpuUse { cpu_ns: Some(0), user_ns: Some(0), system_ns: Some(0), ..cpu }.per_message(messages));
     row.counters.client = Some(BTreeMap::from([("port_xmit_data".into(), messages * size / 4)]));
     row
 }
