@@ -47,6 +47,8 @@ pub struct Interval {
 pub struct BandwidthSample {
     /// Completed inside the window.
     pub messages: u64,
+    /// When the window opened, in ticks of the clock.
+    pub opened: u64,
     /// Length of the window in ns.
     pub window_ns: u64,
     /// Posted in all: before, inside and after the window.
@@ -259,6 +261,7 @@ impl Window {
             self.end_interval(self.latest);
         }
         sample.messages = self.messages;
+        sample.opened = self.opened;
         sample.window_ns = clock.ns(self.latest.wrapping_sub(self.opened));
         sample.intervals = self
             .series

@@ -47,20 +47,15 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
     if let Some(core) = core {
         host::pin(core)?;
     }
-    let mut session = Session { plan, process, identity, core };
-    let outcome = session.negotiate(&mut control, port.as_ref(), document);
-    let outcome = outcome.and_then(|(test, paths, shares_core)| {
-        let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
-        let clock = Clock::calibrate(process.epoch, clocksource.as_deref());
-        let device = device.map(|name| (name, plan.site.port));
-        let mut lane = Lane { control, test, clock, shares_core, signalled: process.signalled, device };
-        let outcome = session.measure(&mut lane, paths, document);
-        if let Err(error) = &outcome {
-            lane.control.send_error(error);
-        }
-        outcome
-    });
-    outcome
+    let session = Session { plan, process, identity, core };
+    let negotiated = session.negotiate(&mut control, port.as_ref(), document);
+    let (test, mut paths, shares_core) = negotiated.inspect_err(|error| control.send_error(error))?;
+    let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
+    let clock = Clock::calibrate(process.epoch, clocksource.as_deref());
+    let device = device.map(|name| (name, plan.site.port));
+    let socket = paths.tcp.as_ref().and_then(|tcp| tcp.stream().try_clone().ok());
+    let mut lane = Lane { control, test, clock, shares_core, signalled: process.signalled, device, socket };
+    session.measure(&mut lane, &mut paths, document).inspect_err(|error| lane.control.send_error(error))
 }
 
 /// Who speaks, for the preamble.
@@ -79,21 +74,9 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// Agrees on a test, and connects the paths.
     fn negotiate(
-        &mut self,
-        control: &mut Control,
-        port: Option<&Port>,
-        document: &mut Document,
-    ) -> Result<(Test, Paths, bool)> {
-        let outcome = self.try_negotiate(control, port, document);
-        if let Err(error) = &outcome {
-            control.send_error(error);
-        }
-        outcome
-    }
-
-    fn try_negotiate(
-        &mut self,
+        &self,
         control: &mut Control,
         port: Option<&Port>,
         document: &mut Document,
@@ -202,7 +185,8 @@ impl Session<'_> {
         }
     }
 
-    fn measure(&mut self, lane: &mut Lane, mut paths: Paths, document: &mut Document) -> Result<()> {
+    /// Measures every size over every path.
+    fn measure(&self, lane: &mut Lane, paths: &mut Paths, document: &mut Document) -> Result<()> {
         if let Some(end) = &mut document.local {
             ends::add_clock(end, &lane.clock);
         }
@@ -223,30 +207,27 @@ impl Session<'_> {
                 observer.measuring(&self.name(transport, size), document.results.len(), of);
                 lane.control.set_step(Step::Measure);
                 lane.control.send(&Command::Point { transport, size })?;
-                let mut point = Recorder::default();
-                let outcome = lane.test.verb.visit(AtClient {
-                    lane,
-                    paths: &mut paths,
-                    transport,
-                    size,
-                    recorder: &mut point,
-                });
-                let mut row = row(lane, transport, size, &point, outcome.as_ref().ok(), loop_ns);
-                if let Err(error) = &outcome {
-                    if error.kind == Kind::Invalid {
-                        row.validity.invalid(&error.message);
-                    } else {
-                        row.validity.disturbed("the run ended early");
-                    }
-                    if row.messages > 0 {
+                let mut recorder = Recorder::default();
+                let point = AtClient { lane, paths, transport, size, recorder: &mut recorder };
+                let outcome = point.lane.test.verb.visit(point);
+                let mut row = row(lane, transport, size, &recorder, outcome.as_ref().ok(), loop_ns);
+                match outcome {
+                    Ok(_) => {
+                        disturbances(document, &mut row);
+                        lane.control.send(&Command::Row(Box::new(row.clone())))?;
                         document.add_row(row);
                     }
-                } else {
-                    disturbances(document, &mut row);
-                    lane.control.send(&Command::Row(Box::new(row.clone())))?;
-                    document.add_row(row);
+                    Err(error) => {
+                        match error.kind {
+                            Kind::Invalid => row.validity.invalid(&error.message),
+                            _ => row.validity.disturbed("the run ended early"),
+                        }
+                        if row.messages > 0 {
+                            document.add_row(row);
+                        }
+                        return Err(error);
+                    }
                 }
-                outcome?;
             }
             observer.measured(document);
         }
