@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Result of everything that can fail outside the libraries we call.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The step of a run at which an error happened, in the order a run takes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -148,10 +148,13 @@ impl Error {
         self
     }
 
-    /// The same error as the other end sees it.
+    /// The same error as the other end sees it: not its command line and not its keyboard, so a failure there.
     #[must_use]
     pub fn as_remote(mut self) -> Self {
         self.remote = true;
+        if self.kind != Kind::Invalid {
+            self.kind = Kind::Failed;
+        }
         self
     }
 

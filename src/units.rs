@@ -21,7 +21,11 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         }
     };
     let number: u64 = digits.parse().map_err(|_| {
-        if digits.is_empty() { format!("'{text}' is not a size: no digits") } else { format!("'{text}' is too large") }
+        if digits.is_empty() {
+            format!("'{text}' is not a size: no digits")
+        } else {
+            format!("'{text}' is too large")
+        }
     })?;
     if digits.len() > 1 && digits.starts_with('0') {
         return Err(format!("'{text}' has a leading zero; sizes are decimal"));
@@ -94,10 +98,30 @@ mod tests {
 
     #[test]
     fn sizes_are_binary_and_never_guessed() {
-        for (text, bytes) in [("1", 1), ("64", 64), ("64k", 65536), ("64K", 65536), ("64KiB", 65536), ("1M", 1 << 20), ("1G", 1 << 30)] {
+        for (text, bytes) in [
+            ("1", 1),
+            ("64", 64),
+            ("64k", 65536),
+            ("64K", 65536),
+            ("64KiB", 65536),
+            ("1M", 1 << 20),
+            ("1G", 1 << 30),
+        ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
-        for text in ["", "k", "64kB", "64KB", "64 k", "-1", "1.5k", "0x10", "010", "99999999999999999999", "17179869184G"] {
+        for text in [
+            "",
+            "k",
+            "64kB",
+            "64KB",
+            "64 k",
+            "-1",
+            "1.5k",
+            "0x10",
+            "010",
+            "99999999999999999999",
+            "17179869184G",
+        ] {
             assert!(parse_size(text).is_err(), "{text}");
         }
     }

@@ -1,21 +1,24 @@
 //! The measured loops, and what they are made of: clock, histogram, waiting.
 //!
-//! Nothing here knows a verb, a device or a socket. A path is given as a type that implements [`RoundTrip`] or
-//! [`Stream`]; the loops are compiled for each path and contain no indirect call of their own.
+//! Nothing here knows a verb, a device or a socket. A path is given as a type that implements [`RoundTrip`], or
+//! [`Stream`] and [`Sink`]; the loops are compiled for each path and contain no indirect call of their own.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-mod bandwidth;
-mod clock;
-mod histogram;
-mod latency;
-mod watch;
+pub mod bandwidth;
+pub mod clock;
+pub mod floor;
+pub mod histogram;
+pub mod latency;
+pub mod watch;
 
-pub use bandwidth::{BandwidthSample, Interval};
-pub use clock::{Clock, ClockReport, ClockSource};
+pub use bandwidth::{BandwidthSample, Interval, Sink, Stream};
+pub use clock::{Clock, ClockReport, ClockSource, Counter, Epoch, Raw, Ticks};
 pub use histogram::LatencyHistogram;
+pub use latency::RoundTrip;
+pub use watch::{Halt, Sleep, Spin, Waiting, Wake, Watch};
 
 /// When a measurement ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,4 +28,22 @@ pub enum Stop {
     Count(u64),
     /// When this much time has passed since the window opened.
     After(Duration),
+}
+
+/// When a stretch of messages ends: at whichever comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Messages.
+    pub messages: u64,
+    /// Time.
+    pub span: Duration,
+}
+
+impl From<Stop> for Limit {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Count(messages) => Self { messages, span: Duration::MAX },
+            Stop::After(span) => Self { messages: u64::MAX, span },
+        }
+    }
 }

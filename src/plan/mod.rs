@@ -3,12 +3,20 @@
 //! A [`Test`] is complete: every default is resolved, so that a loop never asks what an absent value means. The
 //! client makes it, the server admits it, and the result document records it.
 
+use std::ffi::OsString;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Stop;
+use crate::measure::{Limit, Stop};
 use crate::ops::Verb;
+
+mod admit;
+mod resolve;
+
+pub use admit::{other_test, tcp_only_server};
+pub use resolve::resolve;
 
 /// Latency or bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -84,7 +92,7 @@ pub struct Test {
     /// When the measurement of a size ends.
     pub stop: Stop,
     /// When the warm-up before it ends.
-    pub warm_up: Stop,
+    pub warm_up: Limit,
     /// Most messages outstanding, and the depth of the send queue. 1 to 65,536.
     pub tx_depth: u32,
     /// Receives posted ahead. 1 to 65,536.
@@ -115,8 +123,97 @@ pub struct Test {
     pub min_rnr_timer: u8,
     /// Check every latency message and the last window of a bandwidth run.
     pub verify: bool,
+    /// What payload patterns are made from.
+    pub payload_seed: u64,
     /// Who sends the first message of a ping-pong.
     pub first: Side,
     /// Longest wait for any progress inside a loop.
     pub stall_timeout: Duration,
+}
+
+impl Test {
+    /// Whether a path is measured.
+    pub fn measures(&self, transport: Transport) -> bool {
+        self.transports.contains(&transport)
+    }
+
+    /// The name of the binary that serves it, such as `send_lat`.
+    pub fn binary(&self) -> String {
+        binary(self.verb, self.shape)
+    }
+}
+
+/// The name of the binary for a verb and a shape.
+pub fn binary(verb: Verb, shape: Shape) -> String {
+    let suffix = match shape {
+        Shape::Latency => "lat",
+        Shape::Bandwidth => "bw",
+    };
+    format!("{verb}_{suffix}")
+}
+
+/// What this process is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// Measures against the server on this host.
+    Client(String),
+    /// Serves one test.
+    Server,
+    /// Both, in one process.
+    Loopback,
+}
+
+/// What an end chooses for itself and does not tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Site {
+    /// Name of the RDMA device; `None` takes the first usable one.
+    pub device: Option<String>,
+    /// Port of the device, from 1.
+    pub port: u8,
+    /// Index in the port's GID table; `None` leaves the choice open.
+    pub gid_index: Option<u32>,
+    /// The emulated device will do if there is no other.
+    pub may_emulate: bool,
+    /// Core to run on; `None` leaves the choice open.
+    pub core: Option<usize>,
+    /// Port of the control connection.
+    pub control_port: u16,
+    /// Local address of the control connection.
+    pub bind: Option<IpAddr>,
+    /// Longest wait for a server to appear.
+    pub connect_timeout: Duration,
+    /// As a server: open no device and refuse RDMA.
+    pub tcp_only: bool,
+    /// Say what was chosen and why.
+    pub verbose: bool,
+}
+
+/// Where results go, besides the table.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Outputs {
+    /// Result document.
+    pub json: Option<OsString>,
+    /// One row a result.
+    pub csv: Option<OsString>,
+    /// Interval log.
+    pub hlog: Option<OsString>,
+}
+
+/// Everything a process was asked to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// What this process is.
+    pub role: Role,
+    /// The test a client brings; at a server only its verb and shape count.
+    pub test: Test,
+    /// The sizes came from `-a`: those beyond a device's limit are left out instead of refused.
+    pub is_sweep: bool,
+    /// This end's own choices.
+    pub site: Site,
+    /// Where results go.
+    pub outputs: Outputs,
+    /// Notes for the result document.
+    pub labels: Vec<(String, String)>,
+    /// Options a server ignores since the client decides them.
+    pub ignored: Vec<String>,
 }

@@ -8,8 +8,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use ibverbs_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp,
-    ibv_qp_attr, ibv_qp_init_attr,
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr,
+    ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
 };
 
 /// The calls of libibverbs that set up, query and tear down. Errors carry the errno of the call.
@@ -36,7 +36,13 @@ pub(super) trait Provider: Sync {
     /// `ibv_dealloc_pd(3)`
     unsafe fn dealloc_pd(&self, pd: *mut ibv_pd) -> io::Result<()>;
     /// `ibv_reg_mr(3)`
-    unsafe fn reg_mr(&self, pd: *mut ibv_pd, addr: *mut u8, length: usize, access: c_int) -> io::Result<*mut ibv_mr>;
+    unsafe fn reg_mr(
+        &self,
+        pd: *mut ibv_pd,
+        addr: *mut u8,
+        length: usize,
+        access: c_int,
+    ) -> io::Result<*mut ibv_mr>;
     /// `ibv_dereg_mr(3)`: after it returns the device touches the memory no more.
     unsafe fn dereg_mr(&self, mr: *mut ibv_mr) -> io::Result<()>;
     /// `ibv_create_comp_channel(3)`, its descriptor set to non-blocking.

@@ -1,0 +1,331 @@
+//! What was typed: options as they stand on the command line, with no default that depends on another option.
+//!
+//! Names follow perftest where the meaning is the same. What the options decide is in `plan`.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
+
+use crate::units::{parse_duration, parse_size};
+
+mod sizes;
+
+pub use sizes::SizeSpec;
+
+/// The options of one test binary.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    version,
+    disable_help_subcommand = true,
+    override_usage = "[OPTIONS]              serve one test, then exit with its status\n       \
+                      [OPTIONS] HOST         measure against the server on HOST\n       \
+                      [OPTIONS] --loopback   both ends in this process",
+    after_help = "Sizes are binary: 64, 64k, 64KiB, 1M. Durations: 2 (seconds), 500ms, 100us.\n\
+                  Exit status: 0 as asked, 2 usage, 5 the measurement failed or must not be trusted, 130 interrupted."
+)]
+pub struct TestArgs {
+    /// Server to measure against; without it this end serves
+    #[arg(value_name = "HOST")]
+    pub host: Option<String>,
+
+    /// Run both ends in this process, on the first usable device or an emulated one
+    #[arg(long, conflicts_with = "host")]
+    pub loopback: bool,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub endpoint: EndpointArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub shape: ShapeArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub queues: QueueArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub path: PathArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: OutputArgs,
+}
+
+/// What each end chooses for itself.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "This end")]
+pub struct EndpointArgs {
+    /// RDMA device [default: the first usable one]
+    #[arg(short = 'd', long = "ib-dev", value_name = "NAME")]
+    pub device: Option<String>,
+
+    /// Port of the device
+    #[arg(short = 'i', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    pub ib_port: u8,
+
+    /// Index in the port's GID table [default: chosen by type, family, subnet and route]
+    #[arg(short = 'x', long, value_name = "N")]
+    pub gid_index: Option<u32>,
+
+    /// TCP port of the control connection and of the TCP baseline; a server takes a free one for 0
+    #[arg(short, long, value_name = "PORT", default_value_t = 18515)]
+    pub port: u16,
+
+    /// Local address to listen on or to connect from
+    #[arg(long, value_name = "ADDRESS")]
+    pub bind: Option<IpAddr>,
+
+    /// Core to run on [default: chosen near the device, another one for each end on one host]
+    #[arg(long, value_name = "N")]
+    pub core: Option<usize>,
+
+    /// Longest wait for a server to appear
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = parse_duration)]
+    pub connect_timeout: Duration,
+}
+
+/// What is measured, decided by the client.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Test, decided by the client")]
+pub struct ShapeArgs {
+    /// Message size, a list (64,4k,1M), or a range by doubling (64..64k) [default: 64 for latency, 64k for bandwidth]
+    #[arg(short, long, value_name = "SIZES", conflicts_with = "all")]
+    pub size: Option<SizeSpec>,
+
+    /// All sizes from 1 byte to 8 MiB, by doubling, as far as both devices take them
+    #[arg(short, long)]
+    pub all: bool,
+
+    /// Exactly this many messages a size
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
+    pub iters: Option<u64>,
+
+    /// This long a size [default: 1 s]
+    #[arg(short = 'D', long, value_name = "TIME", value_parser = parse_positive_duration)]
+    pub duration: Option<Duration>,
+
+    /// Warm-up before each size [default: 100 ms; with -n the shorter of that and a tenth of -n]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub warm_up: Option<Duration>,
+
+    /// Transport service
+    #[arg(short, long, value_name = "RC", default_value = "RC", ignore_case = true, value_parser = ["RC"])]
+    pub connection: String,
+
+    /// Sleep until woken by the device (RDMA) or the kernel (TCP) instead of busy polling
+    #[arg(short, long)]
+    pub events: bool,
+
+    /// Check every latency message and the last window of a bandwidth run, outside the timed span
+    #[arg(long)]
+    pub verify: bool,
+
+    /// Measure RDMA only
+    #[arg(long, conflicts_with = "tcp_only")]
+    pub no_tcp: bool,
+
+    /// Measure TCP only; needs no RDMA device
+    #[arg(long)]
+    pub tcp_only: bool,
+}
+
+/// Queue depths and what goes with them.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Queues, decided by the client")]
+pub struct QueueArgs {
+    /// Send queue depth; for bandwidth the most messages outstanding
+    #[arg(short, long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub tx_depth: u32,
+
+    /// Receives posted ahead
+    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub rx_depth: u32,
+
+    /// Ask for a completion each N sends [default: 32 or a quarter of -t]
+    #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub cq_mod: Option<u32>,
+
+    /// Largest payload copied into the work request [default: what the device grants up to 220 for latency, 0 for bandwidth]
+    #[arg(short = 'I', long = "inline-size", value_name = "SIZE", value_parser = parse_inline)]
+    pub inline: Option<u32>,
+
+    /// RDMA READs outstanding, within both devices' limits
+    #[arg(short = 'o', long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
+    pub outs: u8,
+}
+
+/// Attributes of the path between the queue pairs.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Path, decided by the client")]
+pub struct PathArgs {
+    /// Path MTU in bytes [default: the smaller active MTU of both ports]
+    #[arg(short, long, value_name = "BYTES", value_parser = parse_mtu)]
+    pub mtu: Option<u32>,
+
+    /// Service level
+    #[arg(short = 'S', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
+    pub sl: u8,
+
+    /// Local ACK timeout: 4.096 us * 2^N
+    #[arg(short = 'u', long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u8).range(1..=31))]
+    pub qp_timeout: u8,
+
+    /// Retries after a timeout
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u8).range(0..=6))]
+    pub retry_count: u8,
+
+    /// Retries while the receiver has no receive posted; 7 is endless
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u8).range(0..=7))]
+    pub rnr_retry: u8,
+
+    /// Give up when nothing has moved for this long
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = parse_positive_duration)]
+    pub stall_timeout: Duration,
+}
+
+/// Where results go.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Write the result document, also of a failed run; - is standard output, then without the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<OsString>,
+
+    /// Write one row a result
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<OsString>,
+
+    /// Write the histograms as an HdrHistogram interval log
+    #[arg(long, value_name = "FILE")]
+    pub hlog: Option<OsString>,
+
+    /// Note for the result document, repeatable
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
+    pub labels: Vec<(String, String)>,
+
+    /// Say what was chosen and why
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+fn parse_positive_duration(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text)?;
+    if duration.is_zero() { Err("must be longer than zero".into()) } else { Ok(duration) }
+}
+
+fn parse_inline(text: &str) -> Result<u32, String> {
+    const MOST: u64 = 4096;
+    match parse_size(text)? {
+        size if size <= MOST => Ok(size as u32),
+        size => Err(format!("{size} is more than any device takes inline ({MOST})")),
+    }
+}
+
+fn parse_mtu(text: &str) -> Result<u32, String> {
+    match parse_size(text)? {
+        mtu @ (256 | 512 | 1024 | 2048 | 4096) => Ok(mtu as u32),
+        other => Err(format!("{other} is not a path MTU: 256, 512, 1024, 2048 or 4096")),
+    }
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("write KEY=VALUE".into()),
+    }
+}
+
+/// What one binary was told, and which of the client's options a server would ignore.
+#[derive(Debug, Clone)]
+pub struct Typed {
+    /// The options.
+    pub args: TestArgs,
+    /// Options of the client's that stand on the command line, as typed there.
+    pub client_options: Vec<String>,
+}
+
+/// The command of a test binary: its name, and in one sentence what it measures.
+pub fn command(name: &'static str, about: &'static str) -> clap::Command {
+    TestArgs::command().name(name).bin_name(name).about(about)
+}
+
+/// Reads a command line; `words` begins with the program's name.
+///
+/// # Errors
+/// clap's error, which also carries `--help` and `--version`.
+pub fn parse(
+    name: &'static str,
+    about: &'static str,
+    words: impl IntoIterator<Item = OsString>,
+) -> Result<Typed, clap::Error> {
+    let command = command(name, about);
+    let mut matches = command.try_get_matches_from(words)?;
+    let client_options = client_options(&matches);
+    Ok(Typed { args: TestArgs::from_arg_matches_mut(&mut matches)?, client_options })
+}
+
+/// Headings whose options only a client decides.
+const CLIENTS: [&str; 3] =
+    ["Test, decided by the client", "Queues, decided by the client", "Path, decided by the client"];
+
+fn client_options(matches: &ArgMatches) -> Vec<String> {
+    TestArgs::command()
+        .get_arguments()
+        .filter(|arg| arg.get_help_heading().is_some_and(|heading| CLIENTS.contains(&heading)))
+        .filter(|arg| arg.get_id() != "tcp_only")
+        .filter(|arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine))
+        .filter_map(|arg| arg.get_long().map(|long| format!("--{long}")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Typed, clap::Error> {
+        let words = std::iter::once("send_lat").chain(line.split_whitespace());
+        parse("send_lat", "about", words.map(OsString::from))
+    }
+
+    #[test]
+    fn the_command_is_well_formed() {
+        command("send_lat", "about").debug_assert();
+    }
+
+    #[test]
+    fn contradictions_and_values_out_of_range_are_usage_errors() {
+        for line in [
+            "-n 10 -D 1",
+            "-n 0",
+            "-D 0",
+            "-s 0",
+            "-s 64kB",
+            "-s 64,,1",
+            "-s 4k..64",
+            "-t 0",
+            "-t 65537",
+            "-p 70000",
+            "-x -1",
+            "-S 16",
+            "-u 32",
+            "--retry-count 7",
+            "-m 1500",
+            "--no-tcp --tcp-only",
+            "host --loopback",
+            "-a -s 64",
+            "-c XRC",
+            "-I 1G",
+            "--label novalue",
+            "-s 18446744073709551616",
+        ] {
+            assert!(read(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn options_of_the_client_are_known_as_such() {
+        let typed = read("-s 64 --tcp-only -d rxe0 -p 0 -Q 4").unwrap();
+        assert_eq!(typed.client_options, ["--size", "--cq-mod"]);
+    }
+}

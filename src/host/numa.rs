@@ -1,0 +1,48 @@
+//! Which NUMA node a core or a device belongs to (`Documentation/ABI/stable/sysfs-devices-node`).
+
+use std::fs;
+use std::path::Path;
+
+use super::read;
+
+/// The node of a core; `None` on a kernel without NUMA.
+pub fn node_of_core(core: usize) -> Option<u32> {
+    node_of_core_in(Path::new("/"), core)
+}
+
+fn node_of_core_in(root: &Path, core: usize) -> Option<u32> {
+    let entries = fs::read_dir(root.join(format!("sys/devices/system/cpu/cpu{core}"))).ok()?;
+    entries.flatten().find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
+}
+
+/// The node an RDMA device is attached to; `None` for a device without hardware, and where the firmware does not tell
+/// (the kernel then says -1).
+pub fn node_of_device(device: &str) -> Option<u32> {
+    node_of_device_in(Path::new("/"), device)
+}
+
+fn node_of_device_in(root: &Path, device: &str) -> Option<u32> {
+    if device.contains('/') {
+        return None;
+    }
+    read(root, &format!("sys/class/infiniband/{device}/device/numa_node")).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_a_number_or_not_known() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("sys/devices/system/cpu/cpu3/node1")).unwrap();
+        assert_eq!(node_of_core_in(root.path(), 3), Some(1));
+        assert_eq!(node_of_core_in(root.path(), 4), None);
+        let device = root.path().join("sys/class/infiniband/mlx5_0/device");
+        fs::create_dir_all(&device).unwrap();
+        fs::write(device.join("numa_node"), "-1\n").unwrap();
+        assert_eq!(node_of_device_in(root.path(), "mlx5_0"), None);
+        fs::write(device.join("numa_node"), "1\n").unwrap();
+        assert_eq!(node_of_device_in(root.path(), "mlx5_0"), Some(1));
+    }
+}

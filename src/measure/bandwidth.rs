@@ -1,0 +1,399 @@
+//! The bandwidth loop: a window kept full, and the end that takes the messages.
+
+use std::time::Duration;
+
+use super::clock::{Clock, Ticks};
+use super::watch::{Halt, Watch};
+use super::{Limit, Stop};
+
+/// The end that posts.
+pub trait Stream {
+    /// Posts `count` messages. With `last` the final one asks for its completion whatever its turn.
+    ///
+    /// # Errors
+    /// The path failed.
+    fn post(&mut self, count: u64, last: bool, watch: &Watch<'_>) -> Result<(), Halt>;
+
+    /// Waits until at least one more message is complete, and returns how many are.
+    ///
+    /// # Errors
+    /// The reason to leave the loop.
+    fn reap(&mut self, watch: &Watch<'_>) -> Result<u64, Halt>;
+}
+
+/// The end that takes messages which announce themselves.
+pub trait Sink {
+    /// Waits until at least one more message has arrived, makes room for as many, and returns how many came. With
+    /// `VERIFY` what the arrival itself carries (length, immediate data) is compared with what it must be.
+    ///
+    /// # Errors
+    /// The reason to leave the loop.
+    fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt>;
+}
+
+/// A stretch of the window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// Since the window opened, in ns.
+    pub start_ns: u64,
+    /// In ns.
+    pub length_ns: u64,
+    /// Completed within it.
+    pub messages: u64,
+}
+
+/// What a bandwidth loop saw.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct BandwidthSample {
+    /// Completed inside the window.
+    pub messages: u64,
+    /// Length of the window in ns.
+    pub window_ns: u64,
+    /// Posted in all: before, inside and after the window.
+    pub posted: u64,
+    /// The window in stretches of 100 ms (doubled as often as needed to keep the list short); the last one is shorter.
+    pub intervals: Vec<Interval>,
+}
+
+/// Shortest interval of the time series.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Most intervals kept: beyond it neighbours are merged, so that a day takes no more memory than a minute.
+const MOST_INTERVALS: usize = 1024;
+
+/// The clock is read about this often while a window is open: often enough to place its end, too seldom to cost.
+const SLICE: Duration = Duration::from_micros(50);
+
+/// Keeps `depth` messages outstanding until `stop`.
+///
+/// With a count the window reaches from the first post to the last completion. With a time, `warm_up` runs first
+/// without a pause, the window opens on a full pipe, and the drain afterwards is outside it.
+///
+/// `progress` is brought up to date at every slice, also when the loop is left early.
+///
+/// # Errors
+/// The reason the loop was left early.
+pub fn stream<P: Stream, T: Ticks>(
+    path: &mut P,
+    ticks: T,
+    clock: &Clock,
+    depth: u64,
+    warm_up: Limit,
+    stop: Stop,
+    watch: &Watch<'_>,
+    sample: &mut BandwidthSample,
+) -> Result<(), Halt> {
+    let mut flow = Flow { posted: 0, done: 0, depth, limit: u64::MAX };
+    let outcome = match stop {
+        Stop::Count(count) => count_out(path, ticks, clock, &mut flow, warm_up, count, watch, sample),
+        Stop::After(span) => time_out(path, ticks, clock, &mut flow, warm_up, span, watch, sample),
+    };
+    sample.posted = flow.posted;
+    outcome
+}
+
+fn count_out<P: Stream, T: Ticks>(
+    path: &mut P,
+    ticks: T,
+    clock: &Clock,
+    flow: &mut Flow,
+    warm_up: Limit,
+    count: u64,
+    watch: &Watch<'_>,
+    sample: &mut BandwidthSample,
+) -> Result<(), Halt> {
+    let mut scratch = Window::new(clock, ticks.now());
+    // No more than asked for: a window of large messages on a slow path would take many times as long.
+    flow.limit = warm_up.messages;
+    flow.run(path, ticks, &mut scratch, clock, warm_up, watch)?;
+    flow.drain(path, watch)?;
+    flow.limit = flow.posted + count;
+    let mut window = Window::new(clock, ticks.now());
+    let outcome = flow.run(path, ticks, &mut window, clock, Stop::Count(count).into(), watch);
+    window.close(clock, sample);
+    outcome
+}
+
+fn time_out<P: Stream, T: Ticks>(
+    path: &mut P,
+    ticks: T,
+    clock: &Clock,
+    flow: &mut Flow,
+    warm_up: Limit,
+    span: Duration,
+    watch: &Watch<'_>,
+    sample: &mut BandwidthSample,
+) -> Result<(), Halt> {
+    let mut scratch = Window::new(clock, ticks.now());
+    flow.run(path, ticks, &mut scratch, clock, warm_up, watch)?;
+    let mut window = Window::new(clock, ticks.now());
+    let outcome = flow.run(path, ticks, &mut window, clock, Stop::After(span).into(), watch);
+    window.close(clock, sample);
+    outcome?;
+    flow.drain(path, watch)
+}
+
+/// How far a stream has come.
+#[derive(Debug)]
+struct Flow {
+    posted: u64,
+    done: u64,
+    depth: u64,
+    /// Nothing is posted beyond this many.
+    limit: u64,
+}
+
+impl Flow {
+    /// Runs until `limit`, looking at the clock once a slice.
+    fn run<P: Stream, T: Ticks>(
+        &mut self,
+        path: &mut P,
+        ticks: T,
+        window: &mut Window,
+        clock: &Clock,
+        limit: Limit,
+        watch: &Watch<'_>,
+    ) -> Result<(), Halt> {
+        let (end, span) = (self.done.saturating_add(limit.messages), clock.ticks(limit.span));
+        let short = clock.ticks(SLICE);
+        let mut slice = 1;
+        while self.done < end {
+            let before = self.done;
+            self.advance(path, end.min(self.done + slice), watch)?;
+            let elapsed = window.note(ticks.now(), self.done - before);
+            if elapsed.whole >= span {
+                break;
+            }
+            slice = if elapsed.last < short { slice * 2 } else { (slice / 2).max(1) };
+            if watch.is_signalled() {
+                return Err(Halt::Interrupted);
+            }
+        }
+        Ok(())
+    }
+
+    /// The loop: post what the window has room for, wait for completions.
+    #[inline]
+    fn advance<P: Stream>(&mut self, path: &mut P, until: u64, watch: &Watch<'_>) -> Result<(), Halt> {
+        while self.done < until {
+            let room = (self.depth - (self.posted - self.done)).min(self.limit - self.posted);
+            if room > 0 {
+                path.post(room, self.posted + room == self.limit, watch)?;
+                self.posted += room;
+            }
+            self.done += path.reap(watch)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for everything posted. One message more may be needed to ask for the completion that covers the last.
+    fn drain<P: Stream>(&mut self, path: &mut P, watch: &Watch<'_>) -> Result<(), Halt> {
+        self.limit = self.posted;
+        if self.posted > self.done {
+            while self.posted - self.done >= self.depth {
+                self.done += path.reap(watch)?;
+            }
+            path.post(1, true, watch)?;
+            self.posted += 1;
+            self.limit = self.posted;
+        }
+        self.advance(path, self.posted, watch)
+    }
+}
+
+/// An open window and its time series.
+struct Window {
+    opened: u64,
+    latest: u64,
+    messages: u64,
+    series: Vec<(u64, u64, u64)>,
+    current: (u64, u64),
+    interval: u64,
+}
+
+/// Ticks since the window opened, and since the slice began.
+struct Elapsed {
+    whole: u64,
+    last: u64,
+}
+
+impl Window {
+    fn new(clock: &Clock, now: u64) -> Self {
+        Self {
+            opened: now,
+            latest: now,
+            messages: 0,
+            series: Vec::with_capacity(MOST_INTERVALS),
+            current: (now, 0),
+            interval: clock.ticks(INTERVAL),
+        }
+    }
+
+    /// Counts a slice of `messages` that ended at `now`.
+    fn note(&mut self, now: u64, messages: u64) -> Elapsed {
+        let elapsed = Elapsed { whole: now.wrapping_sub(self.opened), last: now.wrapping_sub(self.latest) };
+        self.latest = now;
+        self.messages += messages;
+        self.current.1 += messages;
+        if now.wrapping_sub(self.current.0) >= self.interval {
+            self.end_interval(now);
+        }
+        elapsed
+    }
+
+    fn end_interval(&mut self, now: u64) {
+        if self.series.len() == MOST_INTERVALS {
+            for i in 0..MOST_INTERVALS / 2 {
+                let (a, b) = (self.series[2 * i], self.series[2 * i + 1]);
+                self.series[i] = (a.0, a.1 + b.1, a.2 + b.2);
+            }
+            self.series.truncate(MOST_INTERVALS / 2);
+            self.interval *= 2;
+        }
+        self.series.push((self.current.0, now.wrapping_sub(self.current.0), self.current.1));
+        self.current = (now, 0);
+    }
+
+    fn close(mut self, clock: &Clock, sample: &mut BandwidthSample) {
+        if self.latest != self.current.0 {
+            self.end_interval(self.latest);
+        }
+        sample.messages = self.messages;
+        sample.window_ns = clock.ns(self.latest.wrapping_sub(self.opened));
+        sample.intervals = self
+            .series
+            .iter()
+            .map(|&(start, length, messages)| Interval {
+                start_ns: clock.ns(start.wrapping_sub(self.opened)),
+                length_ns: clock.ns(length),
+                messages,
+            })
+            .collect();
+    }
+}
+
+impl BandwidthSample {
+    /// Messages a second of the slowest whole interval; `None` where the window was shorter than two of them.
+    pub fn slowest_interval(&self) -> Option<f64> {
+        let whole = self.intervals.split_last()?.1;
+        whole
+            .iter()
+            .map(|interval| interval.messages as f64 * 1e9 / interval.length_ns as f64)
+            .min_by(f64::total_cmp)
+    }
+}
+
+/// Takes messages until `limit` have come since the phase began, or the loop is left. Adds to `taken`.
+///
+/// # Errors
+/// The reason the loop was left: [`Halt::Peer`] when the other end has told how many it sent.
+pub fn sink<P: Sink, const VERIFY: bool>(
+    path: &mut P,
+    limit: u64,
+    watch: &Watch<'_>,
+    taken: &mut u64,
+) -> Result<(), Halt> {
+    while *taken < limit {
+        *taken += path.take::<VERIFY>(watch)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::AtomicBool;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::measure::clock::{Counter, Epoch};
+
+    /// A device that completes in order, `burst` completions a poll, each signalled one covering those before it.
+    #[derive(Default)]
+    struct Device {
+        posted: u64,
+        signalled: Vec<u64>,
+        done: u64,
+        every: u64,
+        burst: usize,
+        deepest: u64,
+        depth: u64,
+    }
+
+    impl Stream for Device {
+        fn post(&mut self, count: u64, last: bool, _: &Watch<'_>) -> Result<(), Halt> {
+            for i in 0..count {
+                self.posted += 1;
+                if self.posted.is_multiple_of(self.every) || (last && i + 1 == count) {
+                    self.signalled.push(self.posted);
+                }
+            }
+            self.deepest = self.deepest.max(self.posted - self.done);
+            assert!(self.deepest <= self.depth);
+            Ok(())
+        }
+        fn reap(&mut self, _: &Watch<'_>) -> Result<u64, Halt> {
+            assert!(!self.signalled.is_empty(), "a wait for a completion nobody asked for never ends");
+            let taken = self.signalled.drain(..self.burst.min(self.signalled.len()));
+            let done = taken.last().unwrap();
+            let new = done - self.done;
+            self.done = done;
+            Ok(new)
+        }
+    }
+
+    fn run(device: &mut Device, warm_up: Stop, stop: Stop) -> BandwidthSample {
+        static QUIET: AtomicBool = AtomicBool::new(false);
+        let (control, _peer) = UnixStream::pair().unwrap();
+        let watch = Watch::new(control.as_fd(), &QUIET, Duration::from_secs(5));
+        let clock = Clock::calibrate(Epoch::note(), Some("tsc"));
+        let mut sample = BandwidthSample::default();
+        stream(device, Counter, &clock, device.depth, warm_up.into(), stop, &watch, &mut sample).unwrap();
+        sample
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_count_depth_and_signal_interval_completes_exactly(
+            count in 1u64..5000, depth in 1u64..300, every in 1u64..300, burst in 1usize..20, warm in 0u64..500,
+        ) {
+            let every = every.min(depth);
+            let mut device = Device { every, burst, depth, ..Device::default() };
+            let sample = run(&mut device, Stop::Count(warm), Stop::Count(count));
+            prop_assert_eq!(sample.messages, count);
+            prop_assert_eq!(device.done, device.posted);
+            prop_assert_eq!(sample.posted, device.posted);
+            prop_assert!((count + warm..=count + warm + 1).contains(&device.posted));
+            prop_assert_eq!(sample.intervals.iter().map(|i| i.messages).sum::<u64>(), count);
+        }
+
+        #[test]
+        fn a_timed_run_leaves_nothing_behind(depth in 1u64..300, every in 1u64..300, burst in 1usize..20) {
+            let every = every.min(depth);
+            let mut device = Device { every, burst, depth, ..Device::default() };
+            let sample = run(&mut device, Stop::After(Duration::from_micros(50)), Stop::After(Duration::from_micros(200)));
+            prop_assert_eq!(device.done, device.posted);
+            prop_assert!(sample.messages <= device.posted);
+            prop_assert!(sample.window_ns >= 200_000);
+        }
+    }
+
+    #[test]
+    fn a_long_series_is_merged_and_keeps_its_sum() {
+        let clock = Clock::calibrate(Epoch::note(), Some("tsc"));
+        let step = clock.ticks(INTERVAL);
+        let mut window = Window::new(&clock, 0);
+        for i in 1..=5000u64 {
+            window.note(i * step, 3);
+        }
+        let mut sample = BandwidthSample::default();
+        window.close(&clock, &mut sample);
+        assert!(sample.intervals.len() <= MOST_INTERVALS);
+        assert_eq!(sample.intervals.iter().map(|i| i.messages).sum::<u64>(), 15000);
+        assert_eq!(sample.messages, 15000);
+    }
+}

@@ -1,0 +1,110 @@
+//! The messages of a run, in the order they go. What only the paths understand (ports, endpoints) goes between them
+//! as the paths' own types.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Token;
+use crate::ops::Verb;
+use crate::plan::{Shape, Test, Transport};
+use crate::result::{CpuUse, ResultRow, Status};
+
+/// Client: what it came for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proposal {
+    /// The verb of its test.
+    pub verb: Verb,
+    /// And the shape.
+    pub shape: Shape,
+    /// Paths it wants measured.
+    pub transports: Vec<Transport>,
+    /// The core it runs on, so that a server on the same host takes another.
+    pub core: Option<usize>,
+    /// Identifies the run in the documents of both ends.
+    pub run_id: String,
+}
+
+/// Server: it serves that. Where RDMA is wanted, the facts of its port follow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// The core it runs on.
+    pub core: Option<usize>,
+    /// Both ends have one core to share: spinners yield.
+    pub shares_core: bool,
+}
+
+/// Client: the whole test. Where RDMA is wanted, the facts of its port and the choice of the path follow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// Completely decided.
+    pub test: Test,
+}
+
+/// Server: agreed; from here on an error ends the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accept {
+    /// What data connections show.
+    pub token: Token,
+}
+
+/// Client: what comes next.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// A size over one path: phases follow.
+    Point {
+        /// Which path.
+        transport: Transport,
+        /// Message size in bytes.
+        size: u64,
+    },
+    /// What the point gave.
+    Row(Box<ResultRow>),
+    /// Nothing more.
+    Finish {
+        /// How the run ended for the client.
+        status: Status,
+    },
+}
+
+/// Client: the next phase of a point. The server answers [`Ready`], runs it, and waits for [`Done`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Messages whose payload is checked, nothing timed.
+    Check {
+        /// Number of the first, on this path.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Warm-up and measurement.
+    Measure,
+    /// The point is over.
+    Over,
+}
+
+/// Server: receives are posted, sockets are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {}
+
+/// Client: so many messages were sent in this phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// Messages.
+    pub messages: u64,
+}
+
+/// Server: what it saw of the phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Messages that arrived; `null` where the target is not told.
+    pub messages: Option<u64>,
+    /// What its measuring thread used, warm-up included.
+    pub cpu: Option<CpuUse>,
+    /// How its device's counters moved.
+    pub counters: Option<BTreeMap<String, u64>>,
+    /// What disturbed it.
+    pub disturbances: Vec<String>,
+}

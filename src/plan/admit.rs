@@ -1,0 +1,70 @@
+//! What a server looks at before it agrees to a client's test. Numbers from the network are checked here, once.
+
+use super::{Shape, Site, Test, Transport, binary};
+use crate::error::{Error, Kind, Result, Step};
+use crate::measure::Stop;
+use crate::ops::Verb;
+
+/// Largest message, as in the command line.
+const LARGEST: u64 = 1 << 30;
+
+/// Most sizes of one test.
+const MOST_SIZES: usize = 1000;
+
+/// Deepest queue.
+const DEEPEST: u32 = 1 << 16;
+
+/// The refusal of a client whose test is another than the one served.
+pub fn other_test(verb: Verb, shape: Shape, wanted_verb: Verb, wanted_shape: Shape) -> Error {
+    let (served, wanted) = (binary(verb, shape), binary(wanted_verb, wanted_shape));
+    Error::failed(Step::Plan, format!("this server serves {served}, not {wanted}"))
+        .with_remedy(format!("run {wanted} there, or {served} here"))
+}
+
+/// The refusal of a client that wants RDMA from a server without it.
+pub fn tcp_only_server() -> Error {
+    Error::failed(Step::Plan, "this server was started with --tcp-only and has no RDMA")
+        .with_remedy("start it without --tcp-only, or add --tcp-only here")
+}
+
+impl Test {
+    /// Agrees to the test as a server started for `verb` and `shape`, or says why not.
+    ///
+    /// # Errors
+    /// Another test than the one served, a value out of range, or RDMA asked of a server without it.
+    pub fn admit(&self, verb: Verb, shape: Shape, site: &Site) -> Result<()> {
+        let refuse = |message: String| Err(Error::failed(Step::Plan, message));
+        if (self.verb, self.shape) != (verb, shape) {
+            return Err(other_test(verb, shape, self.verb, self.shape));
+        }
+        if site.tcp_only && self.measures(Transport::Rdma) {
+            return Err(tcp_only_server());
+        }
+        if self.sizes.is_empty() || self.sizes.len() > MOST_SIZES {
+            return refuse(format!("{} sizes; 1 to {MOST_SIZES} are possible", self.sizes.len()));
+        }
+        if let Some(size) = self.sizes.iter().find(|size| !(1..=LARGEST).contains(size)) {
+            return refuse(format!("size {size} is outside 1 to {LARGEST}"));
+        }
+        for (name, depth) in [("-t", self.tx_depth), ("-r", self.rx_depth), ("-Q", self.signal_every)] {
+            if !(1..=DEEPEST).contains(&depth) {
+                return refuse(format!("{name} {depth} is outside 1 to {DEEPEST}"));
+            }
+        }
+        if self.stop == Stop::Count(0) || self.transports.is_empty() || self.qps != 1 || self.threads != 1 {
+            return refuse(
+                "a test without messages, paths, queue pairs or threads, or with more than this version has"
+                    .into(),
+            );
+        }
+        let in_range = self.qp_timeout <= 31
+            && self.retry_count <= 7
+            && self.rnr_retry <= 7
+            && self.min_rnr_timer <= 31
+            && self.service_level <= 15;
+        if !in_range {
+            return refuse("a path attribute is out of its range".into());
+        }
+        self.check().map_err(|error| Error { kind: Kind::Failed, ..error.at(Step::Plan) })
+    }
+}

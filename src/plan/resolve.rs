@@ -1,0 +1,230 @@
+//! From what was typed to what was decided.
+
+use std::time::Duration;
+
+use super::{Connection, MemoryKind, Outputs, Plan, Role, Shape, Side, Site, Test, Transport, Wait};
+use crate::cli::{SizeSpec, TestArgs, Typed};
+use crate::error::{Error, Result};
+use crate::measure::{Limit, Stop};
+use crate::ops::{Arrival, Verb};
+
+/// Length of a warm-up.
+const WARM_UP: Duration = Duration::from_millis(100);
+
+/// Fewest messages of a warm-up that a count limits.
+const FEWEST_WARM_UP: u64 = 16;
+
+/// Inline asked for by latency tests: more than any common device grants, so that each gives its most.
+const LATENCY_INLINE: u32 = 220;
+
+/// Most sends that share one completion by default.
+const SIGNAL_EVERY: u32 = 32;
+
+/// Largest size of a sweep.
+const SWEEP_END: u64 = 8 << 20;
+
+/// Decides everything the options leave open. `payload_seed` is what payload patterns are made from.
+///
+/// # Errors
+/// Options that contradict each other, with the values and what to change.
+pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Result<Plan> {
+    let Typed { args, client_options } = typed;
+    let role = match (&args.host, args.loopback) {
+        (Some(host), _) => Role::Client(host.clone()),
+        (None, true) => Role::Loopback,
+        (None, false) => Role::Server,
+    };
+    if args.endpoint.port == 0 && matches!(role, Role::Client(_)) {
+        return Err(Error::usage("-p 0 is for a server that takes a free port; a client must name it"));
+    }
+    let test = test(&args, verb, shape, payload_seed);
+    test.check()?;
+    let outputs = Outputs {
+        json: args.output.json.clone(),
+        csv: args.output.csv.clone(),
+        hlog: args.output.hlog.clone(),
+    };
+    outputs.check()?;
+    let ignored = if role == Role::Server { client_options } else { Vec::new() };
+    let site = Site {
+        device: args.endpoint.device,
+        port: args.endpoint.ib_port,
+        gid_index: args.endpoint.gid_index,
+        may_emulate: role == Role::Loopback,
+        core: args.endpoint.core,
+        control_port: args.endpoint.port,
+        bind: args.endpoint.bind,
+        connect_timeout: args.endpoint.connect_timeout,
+        tcp_only: args.shape.tcp_only,
+        verbose: args.output.verbose,
+    };
+    Ok(Plan { role, test, is_sweep: args.shape.all, site, outputs, labels: args.output.labels, ignored })
+}
+
+fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
+    let (queues, path) = (&args.queues, &args.path);
+    let sizes = match (&args.shape.size, args.shape.all, shape) {
+        (Some(spec), ..) => spec.sizes().to_vec(),
+        (None, true, _) => SizeSpec::doubling(1, SWEEP_END).sizes().to_vec(),
+        (None, false, Shape::Latency) => vec![64],
+        (None, false, Shape::Bandwidth) => vec![64 << 10],
+    };
+    let stop = match (args.shape.iters, args.shape.duration) {
+        (Some(count), _) => Stop::Count(count),
+        (None, span) => Stop::After(span.unwrap_or(Duration::from_secs(1))),
+    };
+    let messages = match stop {
+        Stop::Count(count) if args.shape.warm_up.is_none() => (count / 10).max(FEWEST_WARM_UP),
+        _ => u64::MAX,
+    };
+    let transports = match (args.shape.no_tcp, args.shape.tcp_only) {
+        (true, _) => vec![Transport::Rdma],
+        (_, true) => vec![Transport::Tcp],
+        _ => vec![Transport::Rdma, Transport::Tcp],
+    };
+    Test {
+        verb,
+        shape,
+        connection: Connection::Rc,
+        wait: if args.shape.events { Wait::Events } else { Wait::Busy },
+        transports,
+        sizes,
+        stop,
+        warm_up: Limit { messages, span: args.shape.warm_up.unwrap_or(WARM_UP) },
+        tx_depth: queues.tx_depth,
+        rx_depth: queues.rx_depth,
+        signal_every: queues.cq_mod.unwrap_or_else(|| SIGNAL_EVERY.min(queues.tx_depth / 4).max(1)),
+        qps: 1,
+        threads: 1,
+        memory: MemoryKind::Anonymous,
+        max_inline: queues.inline.unwrap_or(match shape {
+            Shape::Latency if verb.facts().may_inline => LATENCY_INLINE,
+            _ => 0,
+        }),
+        outstanding_reads: queues.outs,
+        mtu: path.mtu,
+        service_level: path.sl,
+        qp_timeout: path.qp_timeout,
+        retry_count: path.retry_count,
+        rnr_retry: path.rnr_retry,
+        min_rnr_timer: 12,
+        verify: args.shape.verify,
+        payload_seed,
+        first: Side::Client,
+        stall_timeout: path.stall_timeout,
+    }
+}
+
+impl Outputs {
+    fn check(&self) -> Result<()> {
+        let named = [("--json", &self.json), ("--csv", &self.csv), ("--hlog", &self.hlog)];
+        let given: Vec<_> =
+            named.iter().filter_map(|(option, file)| Some((option, file.as_ref()?))).collect();
+        for (i, (option, file)) in given.iter().enumerate() {
+            if let Some((other, _)) = given[..i].iter().find(|(_, earlier)| earlier == file) {
+                return Err(Error::usage(format!("{other} and {option} both go to {}", file.display()))
+                    .with_remedy("give each a file of its own; at most one may be -"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Test {
+    /// Checks what options decide together: the client before it connects, the server before it agrees.
+    ///
+    /// # Errors
+    /// The values that do not go together, and what to change.
+    pub fn check(&self) -> Result<()> {
+        let facts = self.verb.facts();
+        if self.signal_every > self.tx_depth {
+            return Err(Error::usage(format!(
+                "-Q {} would leave a full send queue of -t {} without a completion",
+                self.signal_every, self.tx_depth
+            ))
+            .with_remedy(format!("use -Q {} or less", self.tx_depth)));
+        }
+        if self.shape == Shape::Latency && facts.arrival == Arrival::LastByte && self.wait == Wait::Events {
+            return Err(Error::usage(format!(
+                "a {} has no completion at its target, so that none can wake it",
+                self.verb
+            ))
+            .with_remedy("leave --events away, or use write_imm_lat"));
+        }
+        if self.max_inline > 0 && !facts.may_inline {
+            return Err(Error::usage(format!("-I has no meaning for {}: it sends no payload", self.verb))
+                .with_remedy("leave -I away"));
+        }
+        let gives_up = self.device_gives_up_after();
+        if self.measures(Transport::Rdma) && self.stall_timeout <= gives_up {
+            return Err(Error::usage(format!(
+                "--stall-timeout {:.1} s would end before the device gives up, which takes up to {:.1} s with -u {} and \
+                 --retry-count {}",
+                self.stall_timeout.as_secs_f64(),
+                gives_up.as_secs_f64(),
+                self.qp_timeout,
+                self.retry_count
+            ))
+            .with_remedy("raise --stall-timeout, or lower -u or --retry-count"));
+        }
+        Ok(())
+    }
+
+    /// How long a device may try before it reports a peer that does not answer: each try takes up to four times the
+    /// timeout that was set (IBTA 9.9.2.1.3).
+    pub fn device_gives_up_after(&self) -> Duration {
+        Duration::from_nanos(4096) * (1u32 << self.qp_timeout.min(31)) * 4 * (u32::from(self.retry_count) + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli;
+
+    fn plan(verb: Verb, shape: Shape, line: &str) -> Result<Plan> {
+        let words = std::iter::once("x").chain(line.split_whitespace()).map(Into::into);
+        resolve(cli::parse("x", "about", words).unwrap(), verb, shape, 1)
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_manual() {
+        let latency = plan(Verb::Send, Shape::Latency, "--loopback").unwrap().test;
+        assert_eq!((latency.sizes, latency.stop), (vec![64], Stop::After(Duration::from_secs(1))));
+        assert_eq!((latency.max_inline, latency.tx_depth, latency.rx_depth), (220, 128, 512));
+        assert_eq!(latency.transports, [Transport::Rdma, Transport::Tcp]);
+        let bandwidth = plan(Verb::Write, Shape::Bandwidth, "host").unwrap().test;
+        assert_eq!((bandwidth.sizes, bandwidth.max_inline), (vec![65536], 0));
+    }
+
+    #[test]
+    fn a_warm_up_is_the_shorter_of_a_tenth_second_and_a_tenth_of_the_count() {
+        let warm_up = |line| plan(Verb::Send, Shape::Latency, line).unwrap().test.warm_up;
+        assert_eq!(warm_up("-n 1000"), Limit { messages: 100, span: WARM_UP });
+        assert_eq!(warm_up("-n 1"), Limit { messages: 16, span: WARM_UP });
+        assert_eq!(warm_up("-D 2"), Limit { messages: u64::MAX, span: WARM_UP });
+        assert_eq!(warm_up("-n 10 --warm-up 2").span, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_say_what_to_change() {
+        for (verb, shape, line, word) in [
+            (Verb::Send, Shape::Bandwidth, "-t 8 -Q 9", "-Q 9"),
+            (Verb::Write, Shape::Latency, "--events", "no completion"),
+            (Verb::Read, Shape::Latency, "-I 64", "-I"),
+            (Verb::Send, Shape::Latency, "-u 20 --stall-timeout 5", "--stall-timeout"),
+            (Verb::Send, Shape::Latency, "--json - --csv -", "--json and --csv"),
+            (Verb::Send, Shape::Latency, "host -p 0", "-p 0"),
+        ] {
+            let error = plan(verb, shape, line).unwrap_err();
+            assert_eq!(error.exit_status(), 2, "{line}");
+            assert!(error.message.contains(word), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_server_names_what_it_ignores() {
+        assert_eq!(plan(Verb::Send, Shape::Latency, "-s 64 -p 0").unwrap().ignored, ["--size"]);
+        assert!(plan(Verb::Send, Shape::Latency, "host -s 64").unwrap().ignored.is_empty());
+    }
+}

@@ -1,0 +1,16 @@
+//! What leaves a run: a table for people, JSON, CSV and an HdrHistogram log for programs, and where they go.
+//!
+//! Every writer is a pure function of the [`Document`](crate::result::Document); only [`files`] touches the world.
+
+mod columns;
+pub mod csv;
+pub mod files;
+mod header;
+pub mod hlog;
+pub mod json;
+mod numbers;
+mod table;
+mod text;
+
+pub use files::Target;
+pub use table::{Table, render};

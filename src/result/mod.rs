@@ -1,0 +1,29 @@
+//! The result document: what one run measured, on what, and how far to trust it.
+//!
+//! A session fills a [`Document`], `report` writes it, `gate` reads it back. `docs/formats.md` describes it to users and
+//! `docs/result.schema.json` to programs; this module is where both come from. Three rules hold throughout:
+//!
+//! * a value that could not be had is `None` (`null`), never 0, and [`Document::missing`] says why;
+//! * units stand in the names (`_ns`, `_s`, `_bytes`, `_per_s`), rates and sizes are never rescaled;
+//! * additions keep the schema's name, so readers ignore what they do not know.
+
+mod comparison;
+mod document;
+mod end;
+mod identity;
+mod latency;
+mod row;
+mod test;
+
+pub use comparison::{Comparison, comparison};
+pub use document::{Document, Floor, Missing, Notice, SCHEMA, Status, Tool};
+pub use end::{Claims, ClockFacts, Device, End, Gid, GidType, LinkLayer, Process, TcpEnd};
+pub use identity::{run_id, timestamp};
+pub use latency::{Basis, Histogram, Latency};
+pub use row::{
+    Bandwidth, Counters, Cpu, CpuUse, Direction, Point, ResultRow, RowInterval, Uncertainty, Validity,
+};
+pub use test::{StopRecord, TestRecord};
+
+// What readers of a document need to name its values.
+pub use crate::plan::{Connection, MemoryKind, Shape, Side, Transport, Wait};

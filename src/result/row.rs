@@ -1,0 +1,332 @@
+//! One measured point over one transport.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Basis, Histogram, Latency};
+use crate::measure::LatencyHistogram;
+use crate::plan::{Side, Transport, Wait};
+
+/// Which ends send payload at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// One at a time.
+    Unidirectional,
+    /// Both at once (`-b`).
+    Bidirectional,
+}
+
+/// Where in the space of parameters a row was measured. Rows of the two transports with equal points are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Payload of one message.
+    pub size_bytes: u64,
+    /// Queue pairs, or TCP connections.
+    pub qps: u32,
+    /// Most messages outstanding on each.
+    pub depth: u32,
+    /// Threads an end.
+    pub threads: u32,
+    /// How both ends waited.
+    pub wait: Wait,
+    /// Which ends sent.
+    pub direction: Direction,
+    /// Rate of an open loop in messages a second; `null` for a closed one.
+    pub offered_per_s: Option<f64>,
+}
+
+impl Point {
+    /// A name that is the same in every run of this point, so that rows of two runs can be matched:
+    /// `rdma/64B/qps1/depth1/threads1/busy/unidirectional`, with `/rate1000` for an open loop.
+    pub fn id(&self, transport: Transport) -> String {
+        let transport = match transport {
+            Transport::Rdma => "rdma",
+            Transport::Tcp => "tcp",
+        };
+        let wait = match self.wait {
+            Wait::Busy => "busy",
+            Wait::Events => "events",
+        };
+        let direction = match self.direction {
+            Direction::Unidirectional => "unidirectional",
+            Direction::Bidirectional => "bidirectional",
+        };
+        let Self { size_bytes, qps, depth, threads, .. } = self;
+        let rate = self.offered_per_s.map(|rate| format!("/rate{rate}")).unwrap_or_default();
+        format!("{transport}/{size_bytes}B/qps{qps}/depth{depth}/threads{threads}/{wait}/{direction}{rate}")
+    }
+}
+
+/// One measured point over one transport.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResultRow {
+    /// [`Point::id`].
+    pub id: String,
+    /// The path.
+    pub transport: Transport,
+    /// What was varied.
+    pub point: Point,
+    /// Payload of one message: the point's, where readers look first.
+    pub size_bytes: u64,
+    /// Whose count and clock these are.
+    pub measured_by: Side,
+    /// Messages measured: round trips in a latency test, messages completed in the window in a bandwidth test.
+    pub messages: u64,
+    /// Messages posted where loss is possible.
+    pub sent: Option<u64>,
+    /// Messages that arrived there.
+    pub received: Option<u64>,
+    /// Sent and never received.
+    pub lost: Option<u64>,
+    /// When the window opened, in seconds after the run started.
+    pub start_s: Option<f64>,
+    /// Length of the measured window.
+    pub window_s: Option<f64>,
+    /// Messages a second in the window.
+    pub achieved_per_s: Option<f64>,
+    /// Messages of an open loop that were posted after they were due.
+    pub late: Option<u64>,
+    /// Statistics, divided as their basis says; `null` in a bandwidth test.
+    pub latency_ns: Option<Latency>,
+    /// The whole distribution, not divided; `null` in a bandwidth test.
+    pub histogram: Option<Histogram>,
+    /// `null` in a latency test.
+    pub bandwidth: Option<Bandwidth>,
+    /// The window in pieces of 100 ms, in order.
+    pub intervals: Vec<RowInterval>,
+    /// What held the rate where it was, when the tool can tell, such as `schedule` or `line_rate`.
+    pub limited_by: Option<String>,
+    /// How far the clock and the loop themselves blur the numbers.
+    pub uncertainty: Uncertainty,
+    /// CPU spent in the window.
+    pub cpu: Cpu,
+    /// How the device's or the kernel's counters moved.
+    pub counters: Counters,
+    /// Whether to believe it.
+    pub validity: Validity,
+}
+
+impl ResultRow {
+    /// A row of which nothing is known yet but what was to be measured.
+    pub fn new(transport: Transport, point: Point, measured_by: Side) -> Self {
+        Self {
+            id: point.id(transport),
+            transport,
+            point,
+            size_bytes: point.size_bytes,
+            measured_by,
+            messages: 0,
+            sent: None,
+            received: None,
+            lost: None,
+            start_s: None,
+            window_s: None,
+            achieved_per_s: None,
+            late: None,
+            latency_ns: None,
+            histogram: None,
+            bandwidth: None,
+            intervals: Vec::new(),
+            limited_by: None,
+            uncertainty: Uncertainty::default(),
+            cpu: Cpu::default(),
+            counters: Counters::default(),
+            validity: Validity::default(),
+        }
+    }
+
+    /// Sets the length of the window and, from it and `messages`, the achieved rate.
+    #[must_use]
+    pub fn with_window(mut self, messages: u64, window: Duration) -> Self {
+        self.messages = messages;
+        self.window_s = Some(window.as_secs_f64());
+        self.achieved_per_s = per_second(messages as f64, window);
+        self
+    }
+
+    /// Sets the distribution: statistics, histogram, and what its buckets blur.
+    #[must_use]
+    pub fn with_latency(mut self, round_trips: &LatencyHistogram, basis: Basis) -> Self {
+        self.latency_ns = Latency::from_histogram(round_trips, basis);
+        self.histogram = Some(round_trips.into());
+        self.uncertainty.quantisation = Some(QUANTISATION);
+        self
+    }
+}
+
+/// Relative width of a bucket at three significant digits.
+const QUANTISATION: f64 = 0.001;
+
+/// `count` a second, `None` when no time has passed.
+fn per_second(count: f64, window: Duration) -> Option<f64> {
+    (!window.is_zero()).then(|| count / window.as_secs_f64())
+}
+
+/// Payload moved in the window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bandwidth {
+    /// Payload bytes a second: neither headers nor retransmissions.
+    pub bytes_per_s: Option<f64>,
+    /// Messages a second.
+    pub messages_per_s: Option<f64>,
+    /// The slowest interval; `null` without two whole ones.
+    pub interval_min_bytes_per_s: Option<f64>,
+}
+
+impl Bandwidth {
+    /// From a count over a window, and the rates of its intervals. The slowest is taken over whole intervals only: an
+    /// interval shorter than the longest by more than a tenth is the cut-off end of the window.
+    pub fn new(messages: u64, size_bytes: u64, window: Duration, intervals: &[RowInterval]) -> Self {
+        let longest = intervals.iter().map(|i| i.seconds).fold(0.0, f64::max);
+        let whole = intervals.iter().filter(|i| i.seconds >= 0.9 * longest);
+        let rates: Vec<f64> = whole.filter_map(|i| i.bytes_per_s).collect();
+        Self {
+            bytes_per_s: per_second(messages as f64 * size_bytes as f64, window),
+            messages_per_s: per_second(messages as f64, window),
+            interval_min_bytes_per_s: (rates.len() >= 2)
+                .then(|| rates.iter().copied().fold(f64::MAX, f64::min)),
+        }
+    }
+}
+
+/// A piece of the window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RowInterval {
+    /// Seconds after the window opened.
+    pub start_s: f64,
+    /// Its length.
+    pub seconds: f64,
+    /// Messages completed in it.
+    pub messages: u64,
+    /// Payload bytes a second in it; `null` in a latency test.
+    pub bytes_per_s: Option<f64>,
+}
+
+/// How far the numbers are blurred by what measures them. Nothing is subtracted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Uncertainty {
+    /// One reading of the clock.
+    pub clock_ns: Option<f64>,
+    /// One turn of the loop around an operation that does nothing.
+    pub loop_ns: Option<f64>,
+    /// Relative width of a histogram bucket.
+    pub quantisation: Option<f64>,
+    /// How far the clock's rate moved against the reference over the run, in parts per million.
+    pub calibration_ppm: Option<f64>,
+    /// Half the width of a 95 % interval around the median, from this run alone.
+    pub median_interval_ns: Option<f64>,
+}
+
+/// CPU spent in the window, by end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// The client's measuring threads; `null` when not known.
+    pub client: Option<CpuUse>,
+    /// The server's.
+    pub server: Option<CpuUse>,
+}
+
+/// What the measuring threads of one end used. Work the kernel does elsewhere for them (soft interrupts, kernel
+/// threads) is not in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuUse {
+    /// On a core.
+    pub cpu_ns: Option<u64>,
+    /// Of it in user mode; `null` when too short for the kernel to tell.
+    pub user_ns: Option<u64>,
+    /// Of it in the kernel; likewise.
+    pub system_ns: Option<u64>,
+    /// `cpu_ns` divided by the messages of the phase. A thread that polls is busy all the time, so this then counts
+    /// waiting too.
+    pub ns_per_message: Option<f64>,
+    /// Times it gave its core away.
+    pub voluntary_switches: Option<u64>,
+    /// Times its core was taken.
+    pub involuntary_switches: Option<u64>,
+    /// Page faults, minor and major.
+    pub page_faults: Option<u64>,
+    /// Polls that found nothing.
+    pub empty_polls: Option<u64>,
+}
+
+impl CpuUse {
+    /// Sets `ns_per_message`; stays `None` when the time is unknown or nothing was measured.
+    #[must_use]
+    pub fn per_message(mut self, messages: u64) -> Self {
+        self.ns_per_message = self.cpu_ns.filter(|_| messages > 0).map(|ns| ns as f64 / messages as f64);
+        self
+    }
+}
+
+/// Movement of counters over the window, by end. The names are the device's or the kernel's own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// `null` when they could not be read.
+    pub client: Option<BTreeMap<String, u64>>,
+    /// `null` when they could not be read.
+    pub server: Option<BTreeMap<String, u64>>,
+}
+
+/// Whether a row may be believed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validity {
+    /// False: counts, payload, schedule or clock were wrong, and the number means nothing.
+    pub ok: bool,
+    /// Why not; with `ok`, what disturbed the measurement.
+    pub reasons: Vec<String>,
+}
+
+impl Default for Validity {
+    fn default() -> Self {
+        Self { ok: true, reasons: Vec::new() }
+    }
+}
+
+impl Validity {
+    /// Notes a disturbance; the row stays valid.
+    pub fn disturbed(&mut self, reason: impl Into<String>) {
+        self.reasons.push(reason.into());
+    }
+
+    /// The row must not be believed.
+    pub fn invalid(&mut self, reason: impl Into<String>) {
+        self.ok = false;
+        self.reasons.push(reason.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(start: u32, seconds: f64, rate: f64) -> RowInterval {
+        RowInterval { start_s: f64::from(start) * 0.1, seconds, messages: 1, bytes_per_s: Some(rate) }
+    }
+
+    #[test]
+    fn the_slowest_interval_is_a_whole_one() {
+        let window = Duration::from_millis(220);
+        let intervals = [interval(0, 0.1, 900.0), interval(1, 0.1, 800.0), interval(2, 0.02, 10.0)];
+        assert_eq!(Bandwidth::new(2, 100, window, &intervals).interval_min_bytes_per_s, Some(800.0));
+        assert_eq!(Bandwidth::new(2, 100, window, &intervals[..1]).interval_min_bytes_per_s, None);
+    }
+
+    #[test]
+    fn no_time_gives_no_rate() {
+        let none = Bandwidth::new(5, 64, Duration::ZERO, &[]);
+        assert_eq!((none.bytes_per_s, none.messages_per_s), (None, None));
+        let some = Bandwidth::new(500, 64, Duration::from_millis(500), &[]);
+        assert_eq!((some.bytes_per_s, some.messages_per_s), (Some(64_000.0), Some(1000.0)));
+    }
+
+    #[test]
+    fn cpu_per_message_needs_a_time_and_a_message() {
+        let used = CpuUse { cpu_ns: Some(1000), ..CpuUse::default() };
+        assert_eq!(used.per_message(10).ns_per_message, Some(100.0));
+        assert_eq!(used.per_message(0).ns_per_message, None);
+        assert_eq!(CpuUse { cpu_ns: None, ..used }.per_message(10).ns_per_message, None);
+    }
+}

@@ -1,0 +1,149 @@
+//! The test as the document records it: flat, with the unit of each value in its name.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::{Limit, Stop};
+use crate::ops::Verb;
+use crate::plan::{Connection, MemoryKind, Shape, Side, Test, Transport, Wait};
+
+/// Every resolved option of the test both ends ran.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TestRecord {
+    /// The verb.
+    pub op: Verb,
+    /// Latency or bandwidth.
+    pub shape: Shape,
+    /// Transport service of the queue pairs.
+    pub connection: Connection,
+    /// How both ends wait.
+    pub wait: Wait,
+    /// Paths measured at each size, in this order.
+    pub transports: Vec<Transport>,
+    /// Message sizes in the order measured.
+    pub sizes_bytes: Vec<u64>,
+    /// When the measurement of a size ends.
+    pub stop: StopRecord,
+    /// When the warm-up before it ends.
+    pub warm_up: StopRecord,
+    /// Most messages outstanding.
+    pub tx_depth: u32,
+    /// Receives posted ahead.
+    pub rx_depth: u32,
+    /// One completion for each this many sends.
+    pub signal_every: u32,
+    /// Queue pairs.
+    pub qps: u32,
+    /// Threads an end.
+    pub threads: u32,
+    /// Kind of memory the payload lies in.
+    pub memory: MemoryKind,
+    /// Inline payload asked for; what was granted is in each end's device.
+    pub max_inline_bytes: u32,
+    /// RDMA READs outstanding, as asked for.
+    pub outstanding_reads: u8,
+    /// Path MTU asked for; `null` took the smaller active MTU of both ports.
+    pub mtu_bytes: Option<u32>,
+    /// Service level.
+    pub service_level: u8,
+    /// Local ACK timeout exponent: 4.096 us * 2^n.
+    pub qp_timeout: u8,
+    /// Retries after a timeout or sequence NAK.
+    pub retry_count: u8,
+    /// Retries after receiver-not-ready; 7 is endless.
+    pub rnr_retry: u8,
+    /// Encoded wait before such a retry (IBTA table 45).
+    pub min_rnr_timer: u8,
+    /// Payloads were checked.
+    pub verify: bool,
+    /// Who sends the first message of a ping-pong.
+    pub first: Side,
+    /// Longest wait for progress inside a loop.
+    pub stall_timeout_s: f64,
+}
+
+impl From<&Test> for TestRecord {
+    fn from(test: &Test) -> Self {
+        // Taken apart without `..`: an option added to the plan does not compile until it is recorded here.
+        let Test {
+            verb,
+            shape,
+            connection,
+            wait,
+            transports,
+            sizes,
+            stop,
+            warm_up,
+            tx_depth,
+            rx_depth,
+            signal_every,
+            qps,
+            threads,
+            memory,
+            max_inline,
+            outstanding_reads,
+            mtu,
+            service_level,
+            qp_timeout,
+            retry_count,
+            rnr_retry,
+            min_rnr_timer,
+            verify,
+            payload_seed: _,
+            first,
+            stall_timeout,
+        } = test;
+        Self {
+            op: *verb,
+            shape: *shape,
+            connection: *connection,
+            wait: *wait,
+            transports: transports.clone(),
+            sizes_bytes: sizes.clone(),
+            stop: (*stop).into(),
+            warm_up: (*warm_up).into(),
+            tx_depth: *tx_depth,
+            rx_depth: *rx_depth,
+            signal_every: *signal_every,
+            qps: *qps,
+            threads: *threads,
+            memory: *memory,
+            max_inline_bytes: *max_inline,
+            outstanding_reads: *outstanding_reads,
+            mtu_bytes: *mtu,
+            service_level: *service_level,
+            qp_timeout: *qp_timeout,
+            retry_count: *retry_count,
+            rnr_retry: *rnr_retry,
+            min_rnr_timer: *min_rnr_timer,
+            verify: *verify,
+            first: *first,
+            stall_timeout_s: stall_timeout.as_secs_f64(),
+        }
+    }
+}
+
+/// When a measurement ends: at whichever of the two comes first; `null` does not end it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StopRecord {
+    /// After exactly this many messages.
+    pub messages: Option<u64>,
+    /// After this long.
+    pub seconds: Option<f64>,
+}
+
+impl From<Limit> for StopRecord {
+    fn from(limit: Limit) -> Self {
+        Self {
+            messages: Some(limit.messages).filter(|messages| *messages < u64::MAX),
+            seconds: Some(limit.span).filter(|span| *span < Duration::MAX).map(|span| span.as_secs_f64()),
+        }
+    }
+}
+
+impl From<Stop> for StopRecord {
+    fn from(stop: Stop) -> Self {
+        Limit::from(stop).into()
+    }
+}

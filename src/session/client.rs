@@ -1,0 +1,318 @@
+//! The client's session: it brings the test, and measures.
+
+use std::net::SocketAddr;
+
+use super::establish::{self, Agreed, Paths};
+use super::lane::{Lane, STEP};
+use super::phase::{self, Measured};
+use super::row::{Recorder, disturbances, row};
+use super::{Process, ends};
+use crate::error::{Error, Kind, Result, Step};
+use crate::host::{self, Cores};
+use crate::measure::{Clock, ClockSource, Counter, Raw, Sleep, Spin, Waiting, floor};
+use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
+use crate::oob::{self, Control, Identity, LocalEnd, Target};
+use crate::ops::{Op, Visitor};
+use crate::plan::{Plan, Shape, Side, Test, Transport, Wait};
+use crate::result::{Document, TestRecord};
+use crate::transport::path::{self, PortFacts};
+use crate::transport::rdma::{self, Port};
+use crate::transport::tcp;
+
+/// Measures against the server on `host`.
+///
+/// # Errors
+/// Why the run ended before its end; what was measured until then is in the document.
+pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Document) -> Result<()> {
+    let port = if plan.test.measures(Transport::Rdma) { Some(Port::open(&plan.site)?) } else { None };
+    let device = port.as_ref().map(|port| port.device().name().to_owned());
+    let cores = Cores::read(device.as_deref())?;
+    let core = match plan.site.core {
+        Some(core) => Some(cores.given(core, &[])?.core),
+        None => cores.choose(&[]).map(|choice| choice.core),
+    };
+    document.local = Some(ends::describe(document, Side::Client, port.as_ref(), core));
+    let identity = identity(document);
+    let target = Target {
+        host,
+        port: plan.site.control_port,
+        timeout: plan.site.connect_timeout,
+        from: LocalEnd {
+            address: plan.site.bind.map(|address| SocketAddr::new(address, 0)),
+            interface: None,
+        },
+        stop: Some(process.signalled),
+    };
+    let (mut control, _) = oob::connect(&target, &identity)?;
+    if let Some(core) = core {
+        host::pin(core)?;
+    }
+    let mut session = Session { plan, process, identity, core };
+    let outcome = session.negotiate(&mut control, port.as_ref(), document);
+    let outcome = outcome.and_then(|(test, paths, shares_core)| {
+        let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
+        let clock = Clock::calibrate(process.epoch, clocksource.as_deref());
+        let device = device.map(|name| (name, plan.site.port));
+        let mut lane = Lane { control, test, clock, shares_core, signalled: process.signalled, device };
+        let outcome = session.measure(&mut lane, paths, document);
+        if let Err(error) = &outcome {
+            lane.control.send_error(error);
+        }
+        outcome
+    });
+    outcome
+}
+
+/// Who speaks, for the preamble.
+pub fn identity(document: &Document) -> Identity {
+    Identity {
+        tool: env!("CARGO_PKG_VERSION").into(),
+        boot_id: document.local.as_ref().and_then(|end| end.machine.boot_id.clone()),
+    }
+}
+
+struct Session<'a> {
+    plan: &'a Plan,
+    process: &'a Process<'a>,
+    identity: Identity,
+    core: Option<usize>,
+}
+
+impl Session<'_> {
+    fn negotiate(
+        &mut self,
+        control: &mut Control,
+        port: Option<&Port>,
+        document: &mut Document,
+    ) -> Result<(Test, Paths, bool)> {
+        let outcome = self.try_negotiate(control, port, document);
+        if let Err(error) = &outcome {
+            control.send_error(error);
+        }
+        outcome
+    }
+
+    fn try_negotiate(
+        &mut self,
+        control: &mut Control,
+        port: Option<&Port>,
+        document: &mut Document,
+    ) -> Result<(Test, Paths, bool)> {
+        let observer = self.process.observer;
+        control.set_step(Step::Plan);
+        let mut test = self.plan.test.clone();
+        control.send(&Proposal {
+            verb: test.verb,
+            shape: test.shape,
+            transports: test.transports.clone(),
+            core: self.core,
+            run_id: document.run_id.clone(),
+        })?;
+        let offer: Offer = control.recv("the server's offer", STEP)?;
+        let agreed = match port {
+            Some(port) => Some(self.choose_path(control, port, &mut test)?),
+            None => None,
+        };
+        control.send(&Request { test: test.clone() })?;
+        if let Some(agreed) = &agreed {
+            control.send(&agreed.ours)?;
+            control.send(&agreed.choice)?;
+            observer.explain(&format!("path: {}", agreed.choice.reason));
+        }
+        let Accept { token } = control.recv("the server's agreement", STEP)?;
+        document.test = Some(TestRecord::from(&test));
+
+        let mut paths = Paths::default();
+        let mut server = control.peer_addr();
+        let mut from = LocalEnd::default();
+        if let (Some(port), Some(agreed)) = (port, &agreed) {
+            let rdma = establish::connect_rdma(control, port, &test, Side::Client, agreed)?;
+            observer.explain(&format!(
+                "queue pair {:#08x}: inline {} B granted of {} B asked for",
+                rdma.qp_number(),
+                rdma.caps().max_inline,
+                test.max_inline
+            ));
+            establish::note_path(document, port, agreed, &rdma);
+            paths.rdma = Some(rdma);
+            if let Some((ours, theirs)) = ends::addresses(&agreed.choice) {
+                server.set_ip(theirs);
+                from.address = Some(SocketAddr::new(ours, 0));
+            }
+        }
+        if test.measures(Transport::Tcp) {
+            let stream = self.connect_data(control, server, from, &token, document)?;
+            let tcp = establish::connect_tcp(control, stream, &test, Side::Client)?;
+            establish::note_socket(document, &tcp);
+            paths.tcp = Some(tcp);
+        }
+        establish::introduce(control, document)?;
+        Ok((test, paths, offer.shares_core))
+    }
+
+    /// Chooses the path, and cuts a sweep to what both devices take.
+    fn choose_path(&self, control: &mut Control, port: &Port, test: &mut Test) -> Result<Agreed> {
+        let theirs: PortFacts = control.recv("the facts of the server's port", STEP)?;
+        let ours = port.facts();
+        let most = ours.max_message.min(theirs.max_message);
+        if self.plan.is_sweep {
+            test.sizes.retain(|size| *size <= most);
+        }
+        if let Some(size) = test.sizes.iter().find(|size| **size > most) {
+            return Err(Error::failed(
+                Step::Plan,
+                format!(
+                    "size {size} is beyond the largest message: {} takes {} bytes, {} takes {}",
+                    ours.name, ours.max_message, theirs.name, theirs.max_message
+                ),
+            )
+            .with_remedy(format!("use -s {most} or less")));
+        }
+        let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
+        let choice = path::choose(&ours, &theirs, test.mtu, route)?;
+        Ok(Agreed { choice, ours, theirs })
+    }
+
+    /// Opens the data connection to the address behind the RDMA path, or where that does not listen, to the address
+    /// of the control connection.
+    fn connect_data(
+        &self,
+        control: &mut Control,
+        server: SocketAddr,
+        from: LocalEnd,
+        token: &oob::Token,
+        document: &mut Document,
+    ) -> Result<std::net::TcpStream> {
+        control.set_step(Step::TcpConnect);
+        let stop = Some(self.process.signalled);
+        let beside = control.peer_addr();
+        let timeout = if server == beside { STEP } else { STEP / 5 };
+        let first = oob::connect_data(server, token, &self.identity, &from, timeout, stop);
+        match first {
+            Err(error) if server != beside && error.kind != Kind::Interrupted => {
+                document.warn(
+                    "tcp_address",
+                    format!(
+                        "TCP could not use the address behind the RDMA port ({error}); it goes to {beside}"
+                    ),
+                );
+                oob::connect_data(beside, token, &self.identity, &LocalEnd::default(), STEP, stop)
+            }
+            first => first,
+        }
+    }
+
+    fn measure(&mut self, lane: &mut Lane, mut paths: Paths, document: &mut Document) -> Result<()> {
+        if let Some(end) = &mut document.local {
+            ends::add_clock(end, &lane.clock);
+        }
+        let loop_ns = match lane.clock.source() {
+            ClockSource::MonotonicRaw => floor::loop_ns(Raw, &lane.clock, &lane.watch()),
+            ClockSource::Tsc | ClockSource::Cntvct => floor::loop_ns(Counter, &lane.clock, &lane.watch()),
+        };
+        if lane.shares_core {
+            document
+                .warn("shared_core", "both ends share one core: each yields it to the other while it waits");
+        }
+        let observer = self.process.observer;
+        observer.connected(document);
+        let (sizes, transports) = (lane.test.sizes.clone(), lane.test.transports.clone());
+        let of = sizes.len() * transports.len();
+        for size in sizes {
+            for &transport in &transports {
+                observer.measuring(&self.name(transport, size), document.results.len(), of);
+                lane.control.set_step(Step::Measure);
+                lane.control.send(&Command::Point { transport, size })?;
+                let mut point = Recorder::default();
+                let outcome = lane.test.verb.visit(AtClient {
+                    lane,
+                    paths: &mut paths,
+                    transport,
+                    size,
+                    recorder: &mut point,
+                });
+                let mut row = row(lane, transport, size, &point, outcome.as_ref().ok(), loop_ns);
+                if let Err(error) = &outcome {
+                    if error.kind == Kind::Invalid {
+                        row.validity.invalid(&error.message);
+                    } else {
+                        row.validity.disturbed("the run ended early");
+                    }
+                    if row.messages > 0 {
+                        document.add_row(row);
+                    }
+                } else {
+                    disturbances(document, &mut row);
+                    lane.control.send(&Command::Row(Box::new(row.clone())))?;
+                    document.add_row(row);
+                }
+                outcome?;
+            }
+            observer.measured(document);
+        }
+        lane.control.set_step(Step::Results);
+        document.finish();
+        lane.control.send(&Command::Finish { status: document.status })?;
+        lane.control.barrier("finished", STEP)
+    }
+
+    fn name(&self, transport: Transport, size: u64) -> String {
+        let path = match transport {
+            Transport::Rdma => "rdma",
+            Transport::Tcp => "tcp",
+        };
+        format!("{} {} over {path}", self.plan.test.binary(), crate::units::format_size(size))
+    }
+}
+
+/// One point, as a visitor of its verb.
+struct AtClient<'a> {
+    lane: &'a mut Lane,
+    paths: &'a mut Paths,
+    transport: Transport,
+    size: u64,
+    recorder: &'a mut Recorder,
+}
+
+impl Visitor for AtClient<'_> {
+    type Output = Result<Measured>;
+
+    fn visit<O: Op>(self) -> Result<Measured> {
+        match (self.lane.test.wait, self.lane.shares_core) {
+            (Wait::Busy, false) => self.over::<O, Spin<false>>(),
+            (Wait::Busy, true) => self.over::<O, Spin<true>>(),
+            (Wait::Events, _) => self.over::<O, Sleep>(),
+        }
+    }
+}
+
+impl AtClient<'_> {
+    fn over<O: Op, W: Waiting>(self) -> Result<Measured> {
+        let Self { lane, paths, transport, size, recorder } = self;
+        let missing = || Error::failed(Step::Measure, "the path of this point was not connected");
+        let (pulls, size) = (O::FACTS.pulls(), size as usize);
+        match (transport, lane.test.shape) {
+            (Transport::Rdma, Shape::Latency) => {
+                let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
+                let mut path = rdma::PingPong::<O, W>::new(rdma, size);
+                phase::latency_client(lane, &mut path, transport, &mut recorder.histogram)
+            }
+            (Transport::Tcp, Shape::Latency) => {
+                let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
+                let mut path = tcp::PingPong::<O, W>::new(tcp, size);
+                phase::latency_client(lane, &mut path, transport, &mut recorder.histogram)
+            }
+            (Transport::Rdma, Shape::Bandwidth) => {
+                let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
+                let mut path = rdma::Streamer::<O, W>::new(rdma, size);
+                phase::bandwidth_client(lane, &mut path, transport, pulls, &mut recorder.sample)
+            }
+            (Transport::Tcp, Shape::Bandwidth) => {
+                let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
+                let slots = rdma::Layout::of(&lane.test)?.slots;
+                let mut path = tcp::Streamer::<O, W>::new(tcp, size, slots);
+                phase::bandwidth_client(lane, &mut path, transport, pulls, &mut recorder.sample)
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The facts of one end, as the result document gives them.
+
+use std::net::{IpAddr, TcpStream};
+
+use crate::host::{self, Machine};
+use crate::measure::{Clock, ClockSource};
+use crate::plan::Side;
+use crate::result::{ClockFacts, Device, Document, End, Gid, GidType, LinkLayer, Process, TcpEnd};
+use crate::transport::path::{self, GidFact, PathChoice};
+use crate::transport::rdma::{Port, Rdma};
+use crate::verbs;
+
+/// What is known before the ends are connected. Says in the document what could not be had.
+pub fn describe(document: &mut Document, side: Side, port: Option<&Port>, core: Option<usize>) -> End {
+    let (machine, missing) = Machine::read();
+    for fact in missing {
+        let fact = fact.within("local");
+        document.miss(fact.path, fact.reason);
+    }
+    End {
+        side,
+        machine,
+        core,
+        numa_node: core.and_then(host::node_of_core),
+        process: Process::current(),
+        clock: None,
+        device: port.map(device),
+        tcp: None,
+    }
+}
+
+fn device(port: &Port) -> Device {
+    let (handle, attr) = (port.device(), port.attr());
+    let emulated = handle.provider() == verbs::ProviderKind::Emulated;
+    Device {
+        name: handle.name().into(),
+        driver: handle.driver(),
+        provider: if emulated { Some(Device::EMULATED.into()) } else { handle.driver() },
+        firmware: Some(port.device_attr().firmware.clone()).filter(|firmware| !firmware.is_empty()),
+        link_layer: match attr.link_layer {
+            verbs::LinkLayer::Infiniband => LinkLayer::InfiniBand,
+            _ => LinkLayer::Ethernet,
+        },
+        is_software: Some(handle.is_software()),
+        rate_gbps: attr.rate_gbps,
+        active_mtu_bytes: Some(attr.active_mtu),
+        path_mtu_bytes: None,
+        port: port.number(),
+        gid: None,
+        lid: (attr.link_layer == verbs::LinkLayer::Infiniband).then_some(attr.lid),
+        netdev: None,
+        numa_node: host::node_of_device(handle.name()),
+        inline_bytes: None,
+        node_guid: Some(guid(handle.guid())),
+    }
+}
+
+fn guid(guid: u64) -> String {
+    let part = |shift: u32| (guid >> shift) & 0xffff;
+    format!("{:04x}:{:04x}:{:04x}:{:04x}", part(48), part(32), part(16), part(0))
+}
+
+/// Adds what the clock is.
+pub fn add_clock(end: &mut End, clock: &Clock) {
+    let report = clock.report();
+    let (source, counted) = match report.source {
+        ClockSource::Tsc => ("tsc", true),
+        ClockSource::Cntvct => ("cntvct", true),
+        ClockSource::MonotonicRaw => ("clock_monotonic_raw", false),
+    };
+    end.clock = Some(ClockFacts {
+        source: source.into(),
+        frequency_hz: counted.then_some(report.hz),
+        reading_ns: Some(report.reading_ns),
+    });
+}
+
+/// Adds what was chosen and granted.
+pub fn add_path(end: &mut End, port: &Port, choice: &PathChoice, rdma: &Rdma) {
+    let Some(device) = &mut end.device else { return };
+    let gid =
+        choice.gids.as_ref().map(|(client, server)| if end.side == Side::Client { client } else { server });
+    device.path_mtu_bytes = Some(choice.mtu);
+    device.inline_bytes = Some(rdma.caps().max_inline);
+    device.netdev = gid.and_then(|gid| port.netdev(gid.index));
+    device.gid = gid.map(gid_of);
+}
+
+fn gid_of(fact: &GidFact) -> Gid {
+    Gid {
+        index: fact.index,
+        address: fact.gid.to_string(),
+        kind: match fact.kind {
+            verbs::GidType::Infiniband => GidType::InfiniBand,
+            verbs::GidType::RoceV1 => GidType::RoceV1,
+            verbs::GidType::RoceV2 => GidType::RoceV2,
+        },
+    }
+}
+
+/// Adds the socket, and whether it runs over the RDMA port's own interface.
+pub fn add_socket(end: &mut End, stream: &TcpStream) {
+    let (local, peer) = (stream.local_addr().ok(), stream.peer_addr().ok());
+    let source = local.map(|local| local.ip().to_canonical());
+    let interface = peer
+        .and_then(|peer| host::route_to(peer.ip().to_canonical(), source, None).ok())
+        .map(|route| route.interface);
+    let netdev = end.device.as_ref().and_then(|device| device.netdev.clone());
+    let same_link = match (&netdev, &interface) {
+        (Some(netdev), Some(interface)) => Some(netdev == interface),
+        _ => None,
+    };
+    end.tcp = Some(TcpEnd {
+        local_address: local.map(|address| address.to_string()),
+        peer_address: peer.map(|address| address.to_string()),
+        interface,
+        same_link,
+    });
+}
+
+/// The addresses a TCP connection over the RDMA path would have, client's and server's; `None` where the path has no
+/// address that a socket can use.
+pub fn addresses(choice: &PathChoice) -> Option<(IpAddr, IpAddr)> {
+    let (client, server) = choice.gids.as_ref()?;
+    let usable = |gid: &GidFact| gid.kind != verbs::GidType::Infiniband && !gid.gid.is_link_local();
+    (usable(client) && usable(server)).then(|| (path::address(client.gid), path::address(server.gid)))
+}

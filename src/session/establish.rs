@@ -1,0 +1,108 @@
+//! From an open device and a control connection to connected paths: what both ends do alike.
+
+use std::net::TcpStream;
+
+use super::ends;
+use super::lane::STEP;
+use crate::error::{Error, Result, Step};
+use crate::oob::Control;
+use crate::plan::{Side, Test};
+use crate::result::{Document, End};
+use crate::transport::path::{PathChoice, PortFacts};
+use crate::transport::rdma::{Endpoint, Port, Prepared, Rdma, Reads};
+use crate::transport::tcp::Tcp;
+
+/// The paths of a run, through all its points.
+#[derive(Default)]
+pub struct Paths {
+    /// Connected queue pair.
+    pub rdma: Option<Rdma>,
+    /// Connected socket.
+    pub tcp: Option<Tcp>,
+}
+
+/// The path's choice, and the port facts it was made from: ours and the other end's.
+pub struct Agreed {
+    /// The same at both ends.
+    pub choice: PathChoice,
+    /// Ours.
+    pub ours: PortFacts,
+    /// The other end's.
+    pub theirs: PortFacts,
+}
+
+/// Creates this end's queue pair, exchanges endpoints, and connects. Both ends are in RTS when it returns.
+///
+/// # Errors
+/// What the device refused, or the peer's error.
+pub fn connect_rdma(
+    control: &mut Control,
+    port: &Port,
+    test: &Test,
+    side: Side,
+    agreed: &Agreed,
+) -> Result<Rdma> {
+    control.set_step(Step::CreateQp);
+    let prepared = Prepared::new(port, test, side, &agreed.choice)?;
+    control.set_step(Step::Exchange);
+    let remote: Endpoint = control.exchange(&prepared.endpoint(), "the peer's endpoint", STEP)?;
+    control.set_step(Step::ConnectQp);
+    let reads = Reads::agree(test, &agreed.ours, &agreed.theirs);
+    let rdma = prepared.connect(&remote, test, &agreed.choice, reads)?;
+    control.barrier("queue pairs are connected", STEP)?;
+    Ok(rdma)
+}
+
+/// Takes the data connection over.
+///
+/// # Errors
+/// A socket option was refused, or the peer's error.
+pub fn connect_tcp(control: &mut Control, stream: TcpStream, test: &Test, side: Side) -> Result<Tcp> {
+    control.set_step(Step::TcpConnect);
+    let tcp = Tcp::new(stream, side, test.wait, test.payload_seed)?;
+    control.barrier("data connection is open", STEP)?;
+    Ok(tcp)
+}
+
+/// Exchanges the facts of both ends, and says in the document what follows from them.
+///
+/// # Errors
+/// The peer's error.
+pub fn introduce(control: &mut Control, document: &mut Document) -> Result<()> {
+    control.set_step(Step::Exchange);
+    let Some(local) = document.local.clone() else {
+        return Err(Error::failed(Step::Exchange, "this end has no facts of itself"));
+    };
+    let remote: End = control.exchange(&local, "the facts of the other end", STEP)?;
+    let same_host = local.machine.boot_id.is_some() && local.machine.boot_id == remote.machine.boot_id;
+    document.same_host = Some(same_host);
+    let both_paths = local.device.is_some() && local.tcp.is_some();
+    if same_host && both_paths {
+        document.note(
+            "same_host",
+            "both ends are on one host: RDMA and TCP each take a shortcut there, so that their ratio says little of a network",
+        );
+    }
+    if let (false, Some(false)) = (same_host, local.tcp.as_ref().and_then(|tcp| tcp.same_link)) {
+        document.warn(
+            "other_link",
+            "TCP runs over another interface than RDMA: the two rows measure different links",
+        );
+    }
+    document.remote = Some(remote);
+    Ok(())
+}
+
+/// Notes the choice of the path in this end's facts.
+pub fn note_path(document: &mut Document, port: &Port, agreed: &Agreed, rdma: &Rdma) {
+    if let Some(end) = &mut document.local {
+        ends::add_path(end, port, &agreed.choice, rdma);
+    }
+}
+
+/// Notes the socket in this end's facts.
+pub fn note_socket(document: &mut Document, tcp: &Tcp) {
+    if let Some(end) = &mut document.local {
+        ends::add_socket(end, tcp.stream());
+    }
+}

@@ -1,0 +1,174 @@
+//! What every phase of a run needs at either end: control connection, clock, and how a loop's end is understood.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Kind, Result, Step};
+use crate::host::{self, CpuMeter, DeviceCounters};
+use crate::measure::{Clock, Halt, Stop, Watch};
+use crate::oob::Control;
+use crate::plan::{Test, Transport};
+use crate::result::CpuUse;
+use crate::transport::Tally;
+
+/// Longest wait for a message that the peer owes at once.
+pub const STEP: Duration = Duration::from_secs(15);
+
+/// How long the peer is given to say why, after a path failed.
+const LAST_WORD: Duration = Duration::from_millis(1500);
+
+/// One end of a run, without its paths.
+pub struct Lane {
+    /// To the other end.
+    pub control: Control,
+    /// What is measured.
+    pub test: Test,
+    /// Calibrated.
+    pub clock: Clock,
+    /// Both ends share one core.
+    pub shares_core: bool,
+    /// Set by a signal.
+    pub signalled: &'static AtomicBool,
+    /// Name and port of the RDMA device, for its counters.
+    pub device: Option<(String, u8)>,
+}
+
+impl Lane {
+    /// What loops of the current phase look at while they wait.
+    pub fn watch(&self) -> Watch<'_> {
+        Watch::new(self.control.as_fd(), self.signalled, self.test.stall_timeout)
+    }
+
+    /// Sends a message and waits for the answer to it.
+    ///
+    /// # Errors
+    /// The peer's error, or that it does not answer.
+    pub fn ask<M: serde::Serialize, A: DeserializeOwned>(&mut self, message: &M, what: &str) -> Result<A> {
+        self.control.send(message)?;
+        self.control.recv(what, STEP)
+    }
+
+    /// The longest a phase of so many messages of `size` bytes may take before a passive end gives up waiting for
+    /// its end. Generous: it only ends waits that would never end.
+    pub fn longest_phase(&self, size: u64) -> Duration {
+        let spare = self.test.stall_timeout + STEP;
+        let warm_up = self.test.warm_up.span.min(Duration::from_secs(3600));
+        match self.test.stop {
+            Stop::After(span) => span + warm_up + spare,
+            Stop::Count(count) => {
+                let each = Duration::from_millis(20) + Duration::from_micros(size);
+                let all = each.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+                all.saturating_add(warm_up + spare)
+            }
+        }
+    }
+
+    /// The error behind a loop's end. The peer's word comes first: it knows what happened to it.
+    pub fn explain(&mut self, halt: Halt, step: Step) -> Error {
+        let ours = match halt {
+            Halt::Interrupted => return Error::interrupted(step),
+            Halt::Peer => return self.last_word(step),
+            Halt::Stalled(waited) => Error::failed(
+                step,
+                format!("nothing has moved for {:.1} s and the peer is silent", waited.as_secs_f64()),
+            )
+            .with_remedy(
+                "see whether the peer's process runs and the path delivers; --stall-timeout sets the limit",
+            ),
+            Halt::Failed(error) => error.at(step),
+        };
+        if ours.kind == Kind::Invalid {
+            return ours;
+        }
+        match self.control.wait_readable(LAST_WORD) {
+            Ok(true) => match self.last_word(step) {
+                theirs if theirs.remote => theirs,
+                closed => Error { message: format!("{}; {}", ours.message, closed.message), ..ours },
+            },
+            _ => ours,
+        }
+    }
+
+    /// What the peer says when it should be silent: its error, or that it is gone.
+    fn last_word(&mut self, step: Step) -> Error {
+        self.control.set_step(step);
+        match self.control.recv::<serde_json::Value>("the end of the phase", LAST_WORD) {
+            Err(error) => error,
+            Ok(unexpected) => {
+                Error::failed(step, format!("the peer sent {unexpected} in the middle of a phase"))
+            }
+        }
+    }
+}
+
+/// Measures what a phase costs this end's thread and moves in its device.
+pub struct Meter {
+    cpu: std::result::Result<CpuMeter, String>,
+    counters: Option<DeviceCounters>,
+}
+
+/// What a phase cost.
+#[derive(Debug, Default)]
+pub struct Cost {
+    /// Of the measuring thread.
+    pub cpu: Option<CpuUse>,
+    /// Of the device.
+    pub counters: Option<BTreeMap<String, u64>>,
+    /// What disturbed it.
+    pub disturbances: Vec<String>,
+}
+
+/// Steal that is worth a word: the hypervisor counts in ticks of 10 ms.
+const STOLEN_NS: u64 = 10_000_000;
+
+/// Shortest use of a core whose split in user and system time means something, with timer ticks 10 ms apart.
+const SPLIT_FROM_NS: u64 = 100_000_000;
+
+impl Meter {
+    /// Starts.
+    pub fn start(lane: &Lane, transport: Transport) -> Self {
+        let counters = match (transport, &lane.device) {
+            (Transport::Rdma, Some((name, port))) => Some(DeviceCounters::read(name, *port)),
+            _ => None,
+        };
+        Self { counters, cpu: CpuMeter::start() }
+    }
+
+    /// Stops, for a phase of `messages` messages.
+    pub fn stop(self, lane: &Lane, messages: u64, tally: Tally) -> Cost {
+        let used = self.cpu.and_then(|meter| meter.stop()).ok();
+        let mut cost = Cost::default();
+        if let Some(used) = &used {
+            if used.migrated {
+                cost.disturbances.push("the measuring thread was moved to another core".into());
+            }
+            if let Some(stolen) = used.steal_ns.filter(|ns| *ns >= STOLEN_NS) {
+                cost.disturbances.push(format!("the hypervisor took the core for {} ms", stolen / 1_000_000));
+            }
+        }
+        cost.cpu = used.map(|used| {
+            // A short phase ends between two updates of the split, or the split disagrees with the exact total.
+            let is_split = used.total_ns >= SPLIT_FROM_NS && used.user_ns + used.system_ns > 0;
+            CpuUse {
+                cpu_ns: Some(used.total_ns),
+                user_ns: Some(used.user_ns).filter(|_| is_split),
+                system_ns: Some(used.system_ns).filter(|_| is_split),
+                voluntary_switches: Some(used.voluntary_switches),
+                involuntary_switches: Some(used.involuntary_switches),
+                page_faults: Some(used.minor_faults + used.major_faults),
+                empty_polls: Some(tally.empty_polls),
+                ..CpuUse::default()
+            }
+            .per_message(messages)
+        });
+        cost.counters = self.counters.zip(lane.device.as_ref()).and_then(|(before, (name, port))| {
+            let (counted, _) = host::delta(&before, &DeviceCounters::read(name, *port));
+            Some(counted).filter(|counted| !counted.is_empty())
+        });
+        cost
+    }
+}

@@ -1,0 +1,347 @@
+//! The phases of one point at both ends, over any path: check, measure, verify.
+
+use super::lane::{Cost, Lane, Meter, STEP};
+use crate::error::{Error, Result, Step};
+use crate::measure::bandwidth::{self, BandwidthSample};
+use crate::measure::latency;
+use crate::measure::{
+    ClockSource, Counter, Halt, LatencyHistogram, Limit, Raw, RoundTrip, Sink, Stop, Stream, Ticks,
+};
+use crate::oob::run::{Done, Phase, Ready, Report};
+use crate::plan::Transport;
+use crate::transport::{Counted, Payload, Tally};
+
+/// Messages checked before the warm-up, always.
+const CHECKED: u64 = 16;
+
+/// What the client learned of a point.
+pub struct Measured {
+    /// Messages sent in the phase, warm-up included.
+    pub sent: u64,
+    /// Length of the window in ns.
+    pub window_ns: u64,
+    /// This end's cost of the window.
+    pub cost: Cost,
+    /// What the server saw of the phase.
+    pub report: Report,
+}
+
+/// Runs `$body` with `$ticks` bound to the clock's source, so that a loop is compiled for it.
+macro_rules! with_ticks {
+    ($lane:expr, $ticks:ident => $body:expr) => {
+        match $lane.clock.source() {
+            ClockSource::MonotonicRaw => {
+                let $ticks = Raw;
+                $body
+            }
+            ClockSource::Tsc | ClockSource::Cntvct => {
+                let $ticks = Counter;
+                $body
+            }
+        }
+    };
+}
+
+fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
+    let Ready {} = lane.ask(&phase, "the server to be ready for the phase")?;
+    Ok(())
+}
+
+/// Ends a phase of `sent` messages, and compares the server's count with it.
+fn end(lane: &mut Lane, step: Step, sent: u64) -> Result<Report> {
+    let report: Report = lane.ask(&Done { messages: sent }, "the server's report of the phase")?;
+    match report.messages {
+        Some(arrived) if arrived != sent => Err(miscounted(step, sent, arrived)),
+        _ => Ok(report),
+    }
+}
+
+fn miscounted(step: Step, sent: u64, arrived: u64) -> Error {
+    Error::invalid(step, format!("{sent} messages were sent and {arrived} arrived on a reliable connection"))
+        .with_remedy(
+            "the device or its driver loses or repeats messages; no number of this run can be trusted",
+        )
+}
+
+/// The client's end of a latency point.
+///
+/// # Errors
+/// Why it could not be measured.
+pub fn latency_client<P: RoundTrip + Counted>(
+    lane: &mut Lane,
+    path: &mut P,
+    transport: Transport,
+    histogram: &mut LatencyHistogram,
+) -> Result<Measured> {
+    lane.control.set_step(Step::Check);
+    begin(lane, Phase::Check { first: 0, count: CHECKED })?;
+    let mut unused = LatencyHistogram::new();
+    initiate(lane, path, Stop::Count(CHECKED).into(), true, &mut unused)
+        .map_err(|h| lane.explain(h, Step::Check))?;
+    end(lane, Step::Check, CHECKED)?;
+
+    lane.control.set_step(Step::WarmUp);
+    begin(lane, Phase::Measure)?;
+    let (verify, warm_up, stop) = (lane.test.verify, lane.test.warm_up, lane.test.stop);
+    let warmed =
+        initiate(lane, path, warm_up, verify, &mut unused).map_err(|h| lane.explain(h, Step::WarmUp))?;
+    lane.control.set_step(Step::Measure);
+    let meter = Meter::start(lane, transport);
+    let before = path.tally();
+    let opened = with_ticks!(lane, ticks => ticks.now());
+    let outcome = initiate(lane, path, stop.into(), verify, histogram);
+    let window_ns = with_ticks!(lane, ticks => lane.clock.ns(ticks.now().wrapping_sub(opened)));
+    let cost = meter.stop(lane, histogram.samples(), path.tally().since(before));
+    let messages = outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
+    let report = end(lane, Step::Measure, warmed + messages)?;
+    begin_over(lane)?;
+    Ok(Measured { sent: warmed + messages, window_ns, cost, report })
+}
+
+fn begin_over(lane: &mut Lane) -> Result<()> {
+    lane.control.send(&Phase::Over)
+}
+
+fn initiate<P: RoundTrip>(
+    lane: &Lane,
+    path: &mut P,
+    limit: Limit,
+    verify: bool,
+    histogram: &mut LatencyHistogram,
+) -> Result<u64, Halt> {
+    let (clock, watch) = (&lane.clock, &lane.watch());
+    with_ticks!(lane, ticks => if verify {
+        latency::initiate::<P, _, true>(path, ticks, clock, limit, watch, histogram)
+    } else {
+        latency::initiate::<P, _, false>(path, ticks, clock, limit, watch, histogram)
+    })
+}
+
+/// The server's end of a latency point whose verb echoes, or whose path is a socket.
+///
+/// # Errors
+/// Why it could not be measured.
+pub fn latency_server<P: RoundTrip + Counted>(
+    lane: &mut Lane,
+    path: &mut P,
+    transport: Transport,
+) -> Result<()> {
+    while let Some((verify, step)) = next_phase(lane)? {
+        let meter = Meter::start(lane, transport);
+        let before = path.tally();
+        lane.control.send(&Ready {})?;
+        let watch = lane.watch();
+        let (answered, halt) = if verify {
+            latency::respond::<P, true>(path, &watch)
+        } else {
+            latency::respond::<P, false>(path, &watch)
+        };
+        let cost = meter.stop(lane, answered, path.tally().since(before));
+        let Done { messages } = done_after(lane, halt, step)?;
+        report(lane, Some(answered), cost)?;
+        if answered != messages {
+            return Err(miscounted(step, messages, answered));
+        }
+    }
+    Ok(())
+}
+
+/// The next phase the client asks for: whether payloads are checked, and its step. `None` when the point is over.
+fn next_phase(lane: &mut Lane) -> Result<Option<(bool, Step)>> {
+    Ok(match lane.control.recv("the next phase", STEP)? {
+        Phase::Check { .. } => Some((true, Step::Check)),
+        Phase::Measure => Some((lane.test.verify, Step::Measure)),
+        Phase::Over => None,
+    }
+    .inspect(|(_, step)| lane.control.set_step(*step)))
+}
+
+/// A responding loop ended. It should have been by the client's [`Done`].
+fn done_after(lane: &mut Lane, halt: Halt, step: Step) -> Result<Done> {
+    match halt {
+        Halt::Peer => lane.control.recv("the end of the phase", STEP),
+        other => Err(lane.explain(other, step)),
+    }
+}
+
+fn report(lane: &mut Lane, messages: Option<u64>, cost: Cost) -> Result<()> {
+    let Cost { cpu, counters, disturbances } = cost;
+    lane.control.send(&Report { messages, cpu, counters, disturbances })
+}
+
+/// The server's end of a point that goes on without it. `prepare` writes what the client is to find in the check, and
+/// `check` looks at what it wrote.
+///
+/// # Errors
+/// Why it could not be measured, or that the payload was wrong.
+pub fn passive_server(
+    lane: &mut Lane,
+    transport: Transport,
+    size: u64,
+    mut prepare: impl FnMut(u64, u64),
+    mut check: impl FnMut(u64, u64) -> Result<()>,
+) -> Result<()> {
+    loop {
+        let phase: Phase = lane.control.recv("the next phase", STEP)?;
+        let (step, checked) = match phase {
+            Phase::Over => return Ok(()),
+            Phase::Measure => (Step::Measure, None),
+            Phase::Check { first, count } => {
+                (Step::Check, Some((first, first.saturating_add(count.min(1 << 16)))))
+            }
+        };
+        lane.control.set_step(step);
+        if let Some((first, end)) = checked {
+            prepare(first, end);
+        }
+        let meter = Meter::start(lane, transport);
+        lane.control.send(&Ready {})?;
+        let longest = lane.longest_phase(size);
+        let Done { messages } = lane.control.recv("the end of the phase", longest)?;
+        if let Some((first, end)) = checked {
+            check(first, end)?;
+        }
+        let cost = meter.stop(lane, messages, Tally::default());
+        report(lane, None, cost)?;
+    }
+}
+
+/// The client's end of a bandwidth point.
+///
+/// # Errors
+/// Why it could not be measured.
+pub fn bandwidth_client<P: Stream + Payload + Counted>(
+    lane: &mut Lane,
+    path: &mut P,
+    transport: Transport,
+    pulls: bool,
+    sample: &mut BandwidthSample,
+) -> Result<Measured> {
+    check_messages(lane, path, CHECKED, pulls, Step::Check)?;
+
+    lane.control.set_step(Step::Measure);
+    begin(lane, Phase::Measure)?;
+    let meter = Meter::start(lane, transport);
+    let before = path.tally();
+    let test = &lane.test;
+    let (clock, watch, depth) = (&lane.clock, &lane.watch(), u64::from(test.tx_depth));
+    let outcome = with_ticks!(lane, ticks =>
+        bandwidth::stream(path, ticks, clock, depth, test.warm_up, test.stop, watch, sample));
+    let cost = meter.stop(lane, sample.posted, path.tally().since(before));
+    outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
+    let report = end(lane, Step::Measure, sample.posted)?;
+
+    if lane.test.verify {
+        let window = u64::from(lane.test.tx_depth).min(path.slots());
+        check_messages(lane, path, window, pulls, Step::Verify)?;
+    }
+    begin_over(lane)?;
+    Ok(Measured { sent: sample.posted, window_ns: sample.window_ns, cost, report })
+}
+
+/// Sends `count` messages in batches that have buffers of their own, each checked where it arrives.
+fn check_messages<P: Stream + Payload>(
+    lane: &mut Lane,
+    path: &mut P,
+    count: u64,
+    pulls: bool,
+    step: Step,
+) -> Result<()> {
+    lane.control.set_step(step);
+    let batch = path.slots().min(lane.test.tx_depth.into());
+    let mut left = count;
+    while left > 0 {
+        let (first, count) = (path.next(), batch.min(left));
+        begin(lane, Phase::Check { first, count })?;
+        for message in first..first + count {
+            path.stamp(message);
+        }
+        post_all(lane, path, count).map_err(|halt| lane.explain(halt, step))?;
+        if pulls {
+            for message in first..first + count {
+                path.check(message).map_err(|error| error.at(step))?;
+            }
+        }
+        end(lane, step, count)?;
+        left -= count;
+    }
+    Ok(())
+}
+
+fn post_all<P: Stream>(lane: &Lane, path: &mut P, count: u64) -> Result<(), Halt> {
+    let watch = lane.watch();
+    path.post(count, true, &watch)?;
+    let mut done = 0;
+    while done < count {
+        done += path.reap(&watch)?;
+    }
+    Ok(())
+}
+
+/// The server's end of a bandwidth point whose messages announce themselves.
+///
+/// # Errors
+/// Why it could not be measured.
+pub fn bandwidth_server<P: Sink + Payload + Counted>(
+    lane: &mut Lane,
+    path: &mut P,
+    transport: Transport,
+    pulls: bool,
+) -> Result<()> {
+    loop {
+        let phase: Phase = lane.control.recv("the next phase", STEP)?;
+        let (step, checked, limit) = match phase {
+            Phase::Over => return Ok(()),
+            Phase::Measure => (Step::Measure, None, u64::MAX),
+            Phase::Check { count, .. } => (Step::Check, Some(path.next()), count),
+        };
+        lane.control.set_step(step);
+        if let (true, Some(first)) = (pulls, checked) {
+            for message in first..first.saturating_add(limit.min(path.slots())) {
+                path.stamp(message);
+            }
+        }
+        let meter = Meter::start(lane, transport);
+        let before = path.tally();
+        lane.control.send(&Ready {})?;
+        let mut taken = 0;
+        let sent = take_all(lane, path, limit, checked.is_some(), step, &mut taken)?;
+        let cost = meter.stop(lane, taken, path.tally().since(before));
+        if let (false, Some(first)) = (pulls, checked) {
+            for message in first..first + taken {
+                path.check(message)?;
+            }
+        }
+        report(lane, Some(taken), cost)?;
+        if taken != sent {
+            return Err(miscounted(step, sent, taken));
+        }
+    }
+}
+
+/// Takes messages until the client has said how many there were and all of them are here.
+fn take_all<P: Sink>(
+    lane: &mut Lane,
+    path: &mut P,
+    limit: u64,
+    verify: bool,
+    step: Step,
+    taken: &mut u64,
+) -> Result<u64> {
+    let sink = |lane: &Lane, path: &mut P, limit: u64, hears: bool, taken: &mut u64| {
+        let watch = if hears { lane.watch() } else { lane.watch().without_peer() };
+        if verify {
+            bandwidth::sink::<P, true>(path, limit, &watch, taken)
+        } else {
+            bandwidth::sink::<P, false>(path, limit, &watch, taken)
+        }
+    };
+    match sink(lane, path, limit, true, taken) {
+        Ok(()) | Err(Halt::Peer) => {}
+        Err(halt) => return Err(lane.explain(halt, step)),
+    }
+    let Done { messages } = lane.control.recv("the end of the phase", STEP)?;
+    // The client's last completion may outrun our own.
+    sink(lane, path, messages, false, taken).map_err(|halt| lane.explain(halt, step))?;
+    Ok(messages)
+}

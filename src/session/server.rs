@@ -1,0 +1,350 @@
+//! The server's session: it waits for a client, agrees to its test, and does what the client asks for.
+
+use std::time::Instant;
+
+use super::establish::{self, Agreed, Paths};
+use super::lane::{Lane, STEP};
+use super::{Process, client, ends, phase};
+use crate::error::{Error, Result, Step};
+use crate::host::{self, Cores};
+use crate::measure::{Clock, Sleep, Spin, Waiting};
+use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
+use crate::oob::{Control, Identity, Incoming, Listener, Token};
+use crate::ops::{Arrival, Op, Peer, Visitor};
+use crate::plan::{self, Plan, Shape, Side, Test, Transport, Wait};
+use crate::result::{Document, Status, TestRecord};
+use crate::transport::Payload;
+use crate::transport::path::{PathChoice, PortFacts};
+use crate::transport::rdma::{self, Port};
+use crate::transport::tcp;
+
+/// Serves one test. Strangers and refused clients do not end it.
+///
+/// # Errors
+/// Why it could not listen, or why the run ended before its end.
+pub fn run(plan: &Plan, process: &Process<'_>, document: &mut Document) -> Result<()> {
+    let port = if plan.site.tcp_only { None } else { Some(Port::open(&plan.site)?) };
+    let mut server = Server::listen(plan, process, port, document)?;
+    let address = server.listener.local_addr();
+    process.observer.say(&format!("listening on {} port {}", address.ip(), address.port()));
+    if !plan.ignored.is_empty() {
+        process.observer.say(&format!("ignored, since the client decides them: {}", plan.ignored.join(" ")));
+    }
+    server.serve_one(document)
+}
+
+/// A listening server.
+pub struct Server<'a> {
+    plan: &'a Plan,
+    process: &'a Process<'a>,
+    port: Option<Port>,
+    /// The port clients connect to.
+    pub listener: Listener,
+    cores: Cores,
+}
+
+/// What was agreed with a client.
+struct Agreement {
+    control: Control,
+    test: Test,
+    token: Token,
+    agreed: Option<Agreed>,
+    core: Option<usize>,
+    shares_core: bool,
+}
+
+impl<'a> Server<'a> {
+    /// Opens the listening port. Afterwards clients are kept waiting by the kernel until they are served.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub fn listen(
+        plan: &'a Plan,
+        process: &'a Process<'a>,
+        port: Option<Port>,
+        document: &mut Document,
+    ) -> Result<Self> {
+        document.local = Some(ends::describe(document, Side::Server, port.as_ref(), plan.site.core));
+        let identity = client::identity(document);
+        let cores = Cores::read(port.as_ref().map(|port| port.device().name()))?;
+        let listener = Listener::bind(plan.site.bind, plan.site.control_port, identity)?;
+        Ok(Self { plan, process, port, listener, cores })
+    }
+
+    /// Serves the first client whose test can be run.
+    ///
+    /// # Errors
+    /// Why the run ended before its end.
+    pub fn serve_one(&mut self, document: &mut Document) -> Result<()> {
+        let agreement = self.agree(document)?;
+        let Agreement { control, test, token, agreed, core, shares_core } = agreement;
+        document.test = Some(TestRecord::from(&test));
+        if let Some(end) = &mut document.local {
+            end.core = core;
+            end.numa_node = core.and_then(host::node_of_core);
+        }
+        let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
+        let clock = Clock::calibrate(self.process.epoch, clocksource.as_deref());
+        if let Some(end) = &mut document.local {
+            ends::add_clock(end, &clock);
+        }
+        let device = self.port.as_ref().map(|port| (port.device().name().to_owned(), self.plan.site.port));
+        let signalled = self.process.signalled;
+        let mut lane = Lane { control, test, clock, shares_core, signalled, device };
+        let outcome = self.carry_out(&mut lane, &token, agreed.as_ref(), core, document);
+        if let Err(error) = &outcome {
+            lane.control.send_error(error);
+        }
+        outcome
+    }
+
+    /// Waits for a client with a test that can be run.
+    fn agree(&mut self, document: &mut Document) -> Result<Agreement> {
+        let observer = self.process.observer;
+        loop {
+            match self.listener.next(None, self.process.signalled)? {
+                Some(Incoming::Control { mut control, hello }) => {
+                    let peer = control.peer_addr();
+                    match self.negotiate(&mut control, &hello.identity, document) {
+                        Ok(agree) => return Ok(agree(control)),
+                        Err(error) if self.is_stopped() => return Err(error),
+                        Err(error) => {
+                            control.send_error(&error);
+                            observer.say(&format!("client {peer} was not served: {}", error.message));
+                        }
+                    }
+                }
+                Some(Incoming::Stray { peer, reason }) => {
+                    observer.explain(&format!("ignored a connection: {peer} {reason}"));
+                }
+                Some(Incoming::Data { .. }) | None => {}
+            }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.process.signalled.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Hears what a client wants. On success the client holds our agreement, and the run has begun.
+    fn negotiate(
+        &self,
+        control: &mut Control,
+        identity: &Identity,
+        document: &mut Document,
+    ) -> Result<impl FnOnce(Control) -> Agreement + use<>> {
+        control.set_step(Step::Plan);
+        control.set_stop(Some(self.process.signalled));
+        let proposal: Proposal = control.recv("the client's proposal", STEP)?;
+        let (verb, shape) = (self.plan.test.verb, self.plan.test.shape);
+        if (proposal.verb, proposal.shape) != (verb, shape) {
+            return Err(plan::other_test(verb, shape, proposal.verb, proposal.shape));
+        }
+        let wants_rdma = proposal.transports.contains(&Transport::Rdma);
+        if wants_rdma && self.port.is_none() {
+            return Err(plan::tcp_only_server());
+        }
+        let boot_id = document.local.as_ref().and_then(|end| end.machine.boot_id.as_ref());
+        let is_here = boot_id.is_some() && boot_id == identity.boot_id.as_ref();
+        let taken: Vec<usize> = proposal.core.filter(|_| is_here).into_iter().collect();
+        let choice = match self.plan.site.core {
+            Some(core) => Some(self.cores.given(core, &taken)?),
+            None => self.cores.choose(&taken),
+        };
+        let shares_core = choice.as_ref().is_some_and(|choice| choice.shared);
+        let core = choice.map(|choice| choice.core);
+        control.send(&Offer { core, shares_core })?;
+        let ours = match &self.port {
+            Some(port) if wants_rdma => {
+                let facts = port.facts();
+                control.send(&facts)?;
+                Some(facts)
+            }
+            _ => None,
+        };
+        let Request { test } = control.recv("the client's test", STEP)?;
+        let agreed = match ours {
+            Some(ours) => {
+                let theirs: PortFacts = control.recv("the facts of the client's port", STEP)?;
+                let choice: PathChoice = control.recv("the client's choice of the path", STEP)?;
+                self.process.observer.explain(&format!("path: {}", choice.reason));
+                Some(Agreed { choice, ours, theirs })
+            }
+            None => None,
+        };
+        test.admit(verb, shape, &self.plan.site)?;
+        let token = Token::random()?;
+        control.send(&Accept { token: token.clone() })?;
+        document.run_id = proposal.run_id;
+        Ok(move |control| Agreement { control, test, token, agreed, core, shares_core })
+    }
+
+    fn carry_out(
+        &mut self,
+        lane: &mut Lane,
+        token: &Token,
+        agreed: Option<&Agreed>,
+        core: Option<usize>,
+        document: &mut Document,
+    ) -> Result<()> {
+        if let Some(core) = core {
+            host::pin(core)?;
+        }
+        let mut paths = Paths::default();
+        let test = lane.test.clone();
+        self.listener.expect(test.measures(Transport::Tcp).then(|| token.clone()));
+        if let (Some(port), Some(agreed)) = (&self.port, agreed) {
+            let rdma = establish::connect_rdma(&mut lane.control, port, &test, Side::Server, agreed)?;
+            establish::note_path(document, port, agreed, &rdma);
+            paths.rdma = Some(rdma);
+        } else if let Some(end) = &mut document.local {
+            end.device = None;
+        }
+        if test.measures(Transport::Tcp) {
+            let stream = self.accept_data(lane)?;
+            let tcp = establish::connect_tcp(&mut lane.control, stream, &test, Side::Server)?;
+            establish::note_socket(document, &tcp);
+            paths.tcp = Some(tcp);
+        }
+        establish::introduce(&mut lane.control, document)?;
+        self.process.observer.connected(document);
+        obey(lane, &mut paths, document, self.process)
+    }
+
+    /// Waits for the client's data connection. The client may say that it gives up instead.
+    fn accept_data(&mut self, lane: &mut Lane) -> Result<std::net::TcpStream> {
+        lane.control.set_step(Step::TcpConnect);
+        let deadline = Instant::now() + 2 * STEP;
+        loop {
+            let slice = (Instant::now() + STEP / 100).min(deadline);
+            match self.listener.next(Some(slice), self.process.signalled)? {
+                Some(Incoming::Data { stream, .. }) => return Ok(stream),
+                Some(Incoming::Control { mut control, .. }) => {
+                    control.send_error(&Error::failed(Step::Plan, "this server is busy with another client"));
+                }
+                Some(Incoming::Stray { .. }) => {}
+                None if lane.control.wait_readable(std::time::Duration::ZERO)? => {
+                    lane.control.recv::<serde_json::Value>("the data connection", STEP)?;
+                    return Err(Error::failed(
+                        Step::TcpConnect,
+                        "the client spoke before its data connection came",
+                    ));
+                }
+                None if Instant::now() >= deadline => {
+                    return Err(Error::failed(
+                        Step::TcpConnect,
+                        format!("the client's data connection did not come within {} s", 2 * STEP.as_secs()),
+                    )
+                    .with_remedy(
+                        "a firewall between the ends must let both connections through to the server's port",
+                    ));
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// Does what the client says until it is finished.
+fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &Process<'_>) -> Result<()> {
+    loop {
+        lane.control.set_step(Step::Measure);
+        match lane.control.recv("the next point", STEP)? {
+            Command::Point { transport, size } => {
+                if !lane.test.sizes.contains(&size) || !lane.test.measures(transport) {
+                    return Err(Error::failed(
+                        Step::Measure,
+                        format!("{size} bytes is not a point of the test"),
+                    ));
+                }
+                let verb = lane.test.verb;
+                verb.visit(AtServer { lane, paths, transport, size })?;
+            }
+            Command::Row(row) => {
+                document.add_row(*row);
+                if document.results.len().is_multiple_of(lane.test.transports.len()) {
+                    process.observer.measured(document);
+                }
+            }
+            Command::Finish { status } => {
+                lane.control.set_step(Step::Results);
+                lane.control.barrier("finished", STEP)?;
+                return match status {
+                    Status::Ok => Ok(()),
+                    Status::Invalid | Status::Failed | Status::Interrupted => {
+                        Err(Error::invalid(Step::Results, "the client found its numbers not to be trusted")
+                            .as_remote())
+                    }
+                };
+            }
+        }
+    }
+}
+
+/// One point, as a visitor of its verb.
+struct AtServer<'a> {
+    lane: &'a mut Lane,
+    paths: &'a mut Paths,
+    transport: Transport,
+    size: u64,
+}
+
+impl Visitor for AtServer<'_> {
+    type Output = Result<()>;
+
+    fn visit<O: Op>(self) -> Result<()> {
+        match (self.lane.test.wait, self.lane.shares_core) {
+            (Wait::Busy, false) => self.over::<O, Spin<false>>(),
+            (Wait::Busy, true) => self.over::<O, Spin<true>>(),
+            (Wait::Events, _) => self.over::<O, Sleep>(),
+        }
+    }
+}
+
+impl AtServer<'_> {
+    fn over<O: Op, W: Waiting>(self) -> Result<()> {
+        let Self { lane, paths, transport, size: bytes } = self;
+        let missing = || Error::failed(Step::Measure, "the path of this point was not connected");
+        let (pulls, size) = (O::FACTS.pulls(), bytes as usize);
+        match (transport, lane.test.shape) {
+            (Transport::Rdma, Shape::Latency) => {
+                let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
+                if O::FACTS.peer == Peer::Passive {
+                    rdma::Passive::new(rdma, size).stamp_for_reads();
+                    return phase::passive_server(lane, transport, bytes, |_, _| {}, |_, _| Ok(()));
+                }
+                phase::latency_server(lane, &mut rdma::PingPong::<O, W>::new(rdma, size), transport)
+            }
+            (Transport::Tcp, Shape::Latency) => {
+                let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
+                phase::latency_server(lane, &mut tcp::PingPong::<O, W>::new(tcp, size), transport)
+            }
+            (Transport::Rdma, Shape::Bandwidth) => {
+                let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
+                if O::FACTS.arrival != Arrival::RecvCompletion {
+                    let (mut stamped, mut checked) =
+                        (rdma::Passive::new(rdma, size), rdma::Passive::new(rdma, size));
+                    return phase::passive_server(
+                        lane,
+                        transport,
+                        bytes,
+                        |first, end| {
+                            (first..end).filter(|_| pulls).for_each(|message| stamped.stamp(message))
+                        },
+                        |first, end| {
+                            (first..end).filter(|_| !pulls).try_for_each(|message| checked.check(message))
+                        },
+                    );
+                }
+                let mut path = rdma::Taker::<O, W>::new(rdma, size);
+                phase::bandwidth_server(lane, &mut path, transport, pulls)
+            }
+            (Transport::Tcp, Shape::Bandwidth) => {
+                let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
+                let slots = rdma::Layout::of(&lane.test)?.slots;
+                let mut path = tcp::Taker::<O, W>::new(tcp, size, slots);
+                phase::bandwidth_server(lane, &mut path, transport, pulls)
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What every test binary does: read the options, make a plan, run a session, write the results, and exit with the
+//! status they deserve.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::error::{Error, Result, Step};
+use crate::measure::Epoch;
+use crate::ops::Verb;
+use crate::plan::{Outputs, Plan, Shape, binary};
+use crate::report::Table;
+use crate::report::files::Target;
+use crate::report::{csv, hlog, json};
+use crate::result::Document;
+use crate::session::{self, Observer, Process};
+use crate::{cli, plan};
+
+/// Runs the binary of `verb` and `shape`.
+pub fn main(verb: Verb, shape: Shape) -> ExitCode {
+    let epoch = Epoch::note();
+    let status = match run(verb, shape, epoch) {
+        Ok(status) => status,
+        Err(error) => {
+            complain(&error);
+            error.exit_status()
+        }
+    };
+    ExitCode::from(status)
+}
+
+/// The command of a binary, as `--help` and the manual show it.
+pub fn command(verb: Verb, shape: Shape) -> clap::Command {
+    cli::command(leak(binary(verb, shape)), leak(about(verb, shape)))
+}
+
+/// clap keeps names for the life of the process.
+fn leak(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+fn about(verb: Verb, shape: Shape) -> String {
+    let what = match shape {
+        Shape::Latency => "Latency",
+        Shape::Bandwidth => "Bandwidth",
+    };
+    format!("{what} of {}, beside TCP between the same two ends", verb.facts().title)
+}
+
+fn run(verb: Verb, shape: Shape, epoch: Epoch) -> Result<u8> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let typed = match cli::parse(leak(binary(verb, shape)), leak(about(verb, shape)), words.iter().cloned()) {
+        Ok(typed) => typed,
+        Err(error) => {
+            // Help and version are no errors, and go to standard output; nobody reading them is no failure.
+            let _ = error.print();
+            return Ok(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let plan = plan::resolve(typed, verb, shape, random_seed()?)?;
+    let outputs = Files::open(&plan.outputs)?;
+    let signalled = catch_signals()?;
+    let command: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let terminal = Terminal::new(&plan, &outputs);
+    let process = Process { command: &command, epoch, signalled, observer: &terminal };
+    let document = session::run(&plan, &process);
+    terminal.finish(&document);
+    if let Some(error) = &document.error {
+        complain(error);
+    }
+    let written = outputs.write(&document);
+    let status = document.exit_status();
+    match written {
+        Ok(()) => Ok(status),
+        // The run's own failure is the more important one.
+        Err(error) if status == 0 => Err(error),
+        Err(error) => {
+            complain(&error);
+            Ok(status)
+        }
+    }
+}
+
+fn complain(error: &Error) {
+    let mut lines = format!("error: {error}\n");
+    if let Some(remedy) = &error.remedy {
+        lines += &format!("  try: {remedy}\n");
+    }
+    let _ = std::io::stderr().write_all(lines.as_bytes());
+}
+
+fn random_seed() -> Result<u64> {
+    getrandom::u64().map_err(|error| Error::failed(Step::Arguments, format!("no random numbers: {error}")))
+}
+
+/// Ctrl-C and SIGTERM ask the run to stop; a second one ends the process at once.
+fn catch_signals() -> Result<&'static AtomicBool> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let flag = std::sync::Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag unset, and only sets it.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
+            .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
+            .map_err(|error| Error::failed(Step::Arguments, format!("signal handler: {error}")))?;
+    }
+    Ok(&*Box::leak(Box::new(flag)))
+}
+
+/// The files a run writes.
+struct Files {
+    json: Option<Target>,
+    csv: Option<Target>,
+    hlog: Option<Target>,
+}
+
+impl Files {
+    /// Looks at each before anything is measured, so that a long run does not end with nowhere to go.
+    fn open(outputs: &Outputs) -> Result<Self> {
+        let open = |name: &Option<OsString>| match name {
+            Some(name) => {
+                let target = Target::from(name.as_os_str());
+                target.check()?;
+                Ok(Some(target))
+            }
+            None => Ok(None),
+        };
+        Ok(Self { json: open(&outputs.json)?, csv: open(&outputs.csv)?, hlog: open(&outputs.hlog)? })
+    }
+
+    fn take_stdout(&self) -> bool {
+        [&self.json, &self.csv, &self.hlog].into_iter().flatten().any(|target| *target == Target::Stdout)
+    }
+
+    fn write(&self, document: &Document) -> Result<()> {
+        if let Some(output) = &self.json {
+            output.write(json::to_string(document)?.as_bytes())?;
+        }
+        if let Some(output) = &self.csv {
+            output.write(csv::to_string(document)?.as_bytes())?;
+        }
+        if let Some(output) = &self.hlog {
+            output.write(hlog::to_string(document)?.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// What a person sees while the run goes on: the table on standard output as it grows, progress on a terminal.
+struct Terminal {
+    verbose: bool,
+    shows_table: bool,
+    bar: ProgressBar,
+    table: Mutex<Option<Shown>>,
+}
+
+/// The table, and how many of the document's rows it shows.
+struct Shown {
+    table: Table,
+    rows: usize,
+}
+
+impl Terminal {
+    fn new(plan: &Plan, files: &Files) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{msg}") {
+            bar.set_style(style);
+        }
+        Self { verbose: plan.site.verbose, shows_table: !files.take_stdout(), bar, table: Mutex::new(None) }
+    }
+
+    fn print(&self, text: &str) {
+        // Who closed the pipe has seen enough; the run and its files go on.
+        self.bar.suspend(|| {
+            let mut out = std::io::stdout().lock();
+            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        });
+    }
+
+    fn with_table(&self, document: &Document, show: impl FnOnce(&mut Shown) -> String) {
+        if !self.shows_table {
+            return;
+        }
+        let mut table = match self.table.lock() {
+            Ok(table) => table,
+            Err(poisoned) => poisoned.into_inner(),
+        };
+        let mut text = String::new();
+        let shown = table.get_or_insert_with(|| {
+            let table = Table::new(document, width());
+            text += table.header();
+            Shown { table, rows: 0 }
+        });
+        text += &show(shown);
+        self.print(&text);
+    }
+
+    /// The rows not shown yet, and the end of the table.
+    fn finish(&self, document: &Document) {
+        self.bar.finish_and_clear();
+        if document.test.is_some() {
+            self.measured(document);
+            self.with_table(document, |shown| shown.table.footer(document));
+        }
+    }
+}
+
+impl Observer for Terminal {
+    fn say(&self, line: &str) {
+        self.bar.suspend(|| {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        });
+    }
+
+    fn explain(&self, line: &str) {
+        if self.verbose {
+            self.say(line);
+        }
+    }
+
+    fn connected(&self, document: &Document) {
+        self.with_table(document, |_| String::new());
+    }
+
+    fn measuring(&self, what: &str, done: usize, of: usize) {
+        self.bar.set_message(format!("measuring {what} ({} of {of})", done + 1));
+        self.bar.tick();
+    }
+
+    fn measured(&self, document: &Document) {
+        self.with_table(document, |shown| {
+            let rows = &document.results[shown.rows..];
+            shown.rows = document.results.len();
+            if rows.is_empty() { String::new() } else { shown.table.point(rows) }
+        });
+    }
+}
+
+/// Columns of the terminal the table goes to; without one it is as wide as it likes to be.
+fn width() -> Option<usize> {
+    if !std::io::stdout().is_terminal() {
+        return None;
+    }
+    let (_, columns) = console::Term::stdout().size_checked()?;
+    Some(columns.into())
+}

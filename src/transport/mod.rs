@@ -1,0 +1,47 @@
+//! The two paths a test runs over: queue pairs and a socket.
+//!
+//! A path is prepared, tells facts of its end, learns those of the other, and is connected. It never touches the
+//! control connection: the session carries the facts.
+
+use crate::error::Error;
+
+pub mod path;
+pub mod pattern;
+pub mod rdma;
+pub mod tcp;
+
+/// The buffers of a bandwidth path, addressed by message number.
+pub trait Payload {
+    /// Messages that have buffers of their own; message `n` uses buffer `n % slots`.
+    fn slots(&self) -> u64;
+    /// Writes the pattern of a message into its buffer.
+    fn stamp(&mut self, message: u64);
+    /// Compares a message's buffer with its pattern.
+    ///
+    /// # Errors
+    /// `Invalid`: the payload is not what was sent.
+    fn check(&mut self, message: u64) -> Result<(), Error>;
+    /// The number of the next message on this path.
+    fn next(&self) -> u64;
+}
+
+/// What a path counted besides messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Polls that found nothing.
+    pub empty_polls: u64,
+}
+
+impl Tally {
+    /// What was added to an `earlier` tally of the same path.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self { empty_polls: self.empty_polls - earlier.empty_polls }
+    }
+}
+
+/// A path that counts what it did besides messages.
+pub trait Counted {
+    /// So far.
+    fn tally(&self) -> Tally;
+}

@@ -1,0 +1,343 @@
+//! Which address of which end: a pure choice from what both ends know of their ports.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result, Step};
+use crate::verbs::{Gid, GidType, LinkLayer};
+
+/// One entry of a port's GID table, with what the host knows of the address behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GidFact {
+    /// Index in the table.
+    pub index: u32,
+    /// The address.
+    pub gid: Gid,
+    /// What the network speaks for it.
+    pub kind: GidType,
+    /// Bits of the subnet, for an address that an interface of this host holds.
+    pub prefix: Option<u8>,
+}
+
+/// What one end tells the other of its port.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PortFacts {
+    /// Device and port, for messages.
+    pub name: String,
+    /// InfiniBand or Ethernet.
+    pub link_layer: LinkLayer,
+    /// Local identifier; 0 on Ethernet.
+    pub lid: u16,
+    /// Active path MTU in bytes.
+    pub active_mtu: u32,
+    /// Largest message in bytes.
+    pub max_message: u64,
+    /// RDMA READs this device can have outstanding as requester.
+    pub max_reads_out: u32,
+    /// RDMA READs this device accepts at once as responder.
+    pub max_reads_in: u32,
+    /// Valid entries.
+    pub gids: Vec<GidFact>,
+    /// The index the user of this end insists on.
+    pub wanted: Option<u32>,
+}
+
+/// The choice, the same for both ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathChoice {
+    /// Client's and server's GID, where the path has a global route header.
+    pub gids: Option<(GidFact, GidFact)>,
+    /// In bytes.
+    pub mtu: u32,
+    /// Why this pair and this MTU, for `-v`.
+    pub reason: String,
+}
+
+/// Path MTUs a queue pair can have (IBTA 9.2.5).
+const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
+
+/// Chooses the pair of GIDs and the MTU. `route` tells, for an address, the source address this host (the client)
+/// would use towards it.
+///
+/// # Errors
+/// No usable pair, different link layers, or an MTU beyond a port; with what both ends have.
+pub fn choose(
+    client: &PortFacts,
+    server: &PortFacts,
+    mtu: Option<u32>,
+    route: impl Fn(IpAddr) -> Option<IpAddr>,
+) -> Result<PathChoice> {
+    if client.link_layer != server.link_layer {
+        return Err(Error::failed(
+            Step::ChoosePath,
+            format!(
+                "link layers differ: {} is {}, {} is {}",
+                client.name, client.link_layer, server.name, server.link_layer
+            ),
+        )
+        .with_remedy("choose devices on the same network with -d and -i on each end"));
+    }
+    let (mtu, mtu_reason) = choose_mtu(client, server, mtu)?;
+    if client.link_layer == LinkLayer::Infiniband && client.wanted.is_none() && server.wanted.is_none() {
+        for port in [client, server] {
+            if port.lid == 0 {
+                return Err(Error::failed(Step::ChoosePath, format!("{} has no LID", port.name))
+                    .with_remedy("start a subnet manager (opensm) on the fabric"));
+            }
+        }
+        let reason = format!(
+            "LID {} -> LID {}, no global route header within a subnet; {mtu_reason}",
+            client.lid, server.lid
+        );
+        return Ok(PathChoice { gids: None, mtu, reason });
+    }
+    let (ours, theirs) = (candidates(client)?, candidates(server)?);
+    let best = ours
+        .iter()
+        .flat_map(|a| theirs.iter().map(move |b| (*a, *b)))
+        .filter_map(|(a, b)| Some((rank(a, b, &route)?, a, b)))
+        .max_by(|x, y| x.0.cmp(&y.0).then(y.1.index.cmp(&x.1.index)).then(y.2.index.cmp(&x.2.index)));
+    let Some((rank, a, b)) = best else {
+        return Err(Error::failed(
+            Step::ChoosePath,
+            format!(
+                "no pair of GIDs of the same type and family: {} has {}; {} has {}",
+                client.name,
+                list(&ours),
+                server.name,
+                list(&theirs)
+            ),
+        )
+        .with_remedy("give both interfaces an address of the same family, or choose with -x on each end"));
+    };
+    let reason = format!("GID {} -> {}: {}; {mtu_reason}", a.index, b.index, rank.explain(a));
+    Ok(PathChoice { gids: Some((a.clone(), b.clone())), mtu, reason })
+}
+
+fn choose_mtu(client: &PortFacts, server: &PortFacts, wanted: Option<u32>) -> Result<(u32, String)> {
+    let most = client.active_mtu.min(server.active_mtu);
+    match wanted {
+        None => Ok((
+            most,
+            format!("MTU {most}, the smaller active MTU of {} and {}", client.active_mtu, server.active_mtu),
+        )),
+        Some(mtu) if MTUS.contains(&mtu) && mtu <= most => Ok((mtu, format!("MTU {mtu} as asked for"))),
+        Some(mtu) => Err(Error::failed(
+            Step::ChoosePath,
+            format!(
+                "MTU {mtu} is not possible: active MTU is {} here and {} there",
+                client.active_mtu, server.active_mtu
+            ),
+        )
+        .with_remedy(format!(
+            "use one of 256, 512, 1024, 2048, 4096, at most {most}, or raise the interfaces' MTU"
+        ))),
+    }
+}
+
+fn candidates(port: &PortFacts) -> Result<Vec<&GidFact>> {
+    let Some(wanted) = port.wanted else { return Ok(port.gids.iter().collect()) };
+    match port.gids.iter().find(|gid| gid.index == wanted) {
+        Some(gid) => Ok(vec![gid]),
+        None => Err(Error::failed(
+            Step::ChoosePath,
+            format!(
+                "{} has no GID at index {wanted}; it has {}",
+                port.name,
+                list(&port.gids.iter().collect::<Vec<_>>())
+            ),
+        )
+        .with_remedy("choose one of these with -x, or leave -x away")),
+    }
+}
+
+fn list(gids: &[&GidFact]) -> String {
+    if gids.is_empty() {
+        return "none".into();
+    }
+    gids.iter().map(|g| format!("{} ({}, {})", g.index, g.gid, g.kind)).collect::<Vec<_>>().join(", ")
+}
+
+/// Why a pair is good, most important first; compared as a tuple.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    kind: u8,
+    family: u8,
+    same_subnet: bool,
+    on_route: bool,
+}
+
+impl Rank {
+    fn explain(self, gid: &GidFact) -> String {
+        let mut why =
+            format!("both {}, {}", gid.kind, ["link-local", "IPv6", "IPv4"][usize::from(self.family)]);
+        if self.same_subnet {
+            why += ", same subnet";
+        }
+        if self.on_route {
+            why += ", the kernel's route to it";
+        }
+        why
+    }
+}
+
+fn rank(a: &GidFact, b: &GidFact, route: &impl Fn(IpAddr) -> Option<IpAddr>) -> Option<Rank> {
+    let family = family(a.gid);
+    if a.kind != b.kind || family != self::family(b.gid) {
+        return None;
+    }
+    let kind = match a.kind {
+        GidType::RoceV2 => 2,
+        GidType::RoceV1 => 1,
+        GidType::Infiniband => 0,
+    };
+    let (from, to) = (address(a.gid), address(b.gid));
+    Some(Rank {
+        kind,
+        family,
+        same_subnet: a.prefix.is_some_and(|bits| is_same_subnet(from, to, bits)),
+        on_route: route(to) == Some(from),
+    })
+}
+
+/// 2 IPv4, 1 global IPv6, 0 link-local: only link-local needs a scope that the other end may not share.
+fn family(gid: Gid) -> u8 {
+    match (gid.is_v4_mapped(), gid.is_link_local()) {
+        (true, _) => 2,
+        (false, false) => 1,
+        (false, true) => 0,
+    }
+}
+
+/// The address behind a GID.
+pub fn address(gid: Gid) -> IpAddr {
+    let address = Ipv6Addr::from(gid);
+    address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
+}
+
+fn is_same_subnet(a: IpAddr, b: IpAddr, bits: u8) -> bool {
+    let same = |a: u128, b: u128, width: u32| {
+        (a ^ b).checked_shr(width - u32::from(bits).min(width)).unwrap_or(0) == 0
+    };
+    match (a, b) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => same(u32::from(a).into(), u32::from(b).into(), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => same(a.into(), b.into(), 128),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gid(index: u32, address: &str, kind: GidType, prefix: u8) -> GidFact {
+        let address: IpAddr = address.parse().unwrap();
+        let address = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        GidFact { index, gid: Gid::from(address), kind, prefix: Some(prefix) }
+    }
+
+    fn port(name: &str, gids: Vec<GidFact>) -> PortFacts {
+        PortFacts {
+            name: name.into(),
+            link_layer: LinkLayer::Ethernet,
+            lid: 0,
+            active_mtu: 4096,
+            max_message: 1 << 30,
+            max_reads_out: 16,
+            max_reads_in: 16,
+            gids,
+            wanted: None,
+        }
+    }
+
+    fn pair(choice: &PathChoice) -> (u32, u32) {
+        let (a, b) = choice.gids.as_ref().unwrap();
+        (a.index, b.index)
+    }
+
+    use GidType::{RoceV1, RoceV2};
+
+    #[test]
+    fn type_family_and_subnet_agree_whatever_the_index() {
+        let a = port(
+            "a",
+            vec![
+                gid(0, "fe80::1", RoceV2, 64),
+                gid(1, "10.7.0.1", RoceV1, 24),
+                gid(3, "10.7.0.1", RoceV2, 24),
+                gid(4, "192.168.1.1", RoceV2, 24),
+            ],
+        );
+        let b = port(
+            "b",
+            vec![
+                gid(0, "fe80::2", RoceV2, 64),
+                gid(5, "192.168.1.2", RoceV2, 24),
+                gid(9, "172.16.0.1", RoceV2, 16),
+            ],
+        );
+        assert_eq!(pair(&choose(&a, &b, None, |_| None).unwrap()), (4, 5));
+    }
+
+    #[test]
+    fn between_equals_the_route_decides_then_the_lower_index() {
+        let a = port("a", vec![gid(1, "10.7.0.1", RoceV2, 24), gid(2, "10.7.0.9", RoceV2, 24)]);
+        let b = port("b", vec![gid(1, "10.7.0.2", RoceV2, 24)]);
+        assert_eq!(pair(&choose(&a, &b, None, |_| None).unwrap()), (1, 1));
+        let choice = choose(&a, &b, None, |_| Some("10.7.0.9".parse().unwrap())).unwrap();
+        assert_eq!(pair(&choice), (2, 1));
+        assert!(choice.reason.contains("route"), "{}", choice.reason);
+    }
+
+    #[test]
+    fn an_index_that_is_asked_for_is_used_or_refused_with_what_there_is() {
+        let mut a = port("a", vec![gid(0, "fe80::1", RoceV2, 64), gid(1, "10.7.0.1", RoceV2, 24)]);
+        let b = port("b", vec![gid(0, "fe80::2", RoceV2, 64), gid(1, "10.7.0.2", RoceV2, 24)]);
+        a.wanted = Some(0);
+        assert_eq!(pair(&choose(&a, &b, None, |_| None).unwrap()), (0, 0));
+        a.wanted = Some(7);
+        let error = choose(&a, &b, None, |_| None).unwrap_err();
+        assert!(
+            error.message.contains("no GID at index 7") && error.message.contains("::ffff:10.7.0.1"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn no_common_family_names_what_both_ends_have() {
+        let a = port("a", vec![gid(1, "10.7.0.1", RoceV2, 24)]);
+        let b = port("b", vec![gid(0, "fe80::2", RoceV2, 64)]);
+        let error = choose(&a, &b, None, |_| None).unwrap_err();
+        assert!(error.message.contains("10.7.0.1") && error.message.contains("fe80::2"), "{error}");
+    }
+
+    #[test]
+    fn infiniband_within_a_subnet_needs_lids_and_no_gid() {
+        let mut a = port("a", vec![]);
+        a.link_layer = LinkLayer::Infiniband;
+        a.lid = 3;
+        let mut b = a.clone();
+        b.lid = 4;
+        assert_eq!(choose(&a, &b, None, |_| None).unwrap().gids, None);
+        b.lid = 0;
+        assert!(choose(&a, &b, None, |_| None).unwrap_err().message.contains("no LID"));
+        b.link_layer = LinkLayer::Ethernet;
+        assert!(choose(&a, &b, None, |_| None).unwrap_err().message.contains("link layers differ"));
+    }
+
+    #[test]
+    fn the_smaller_active_mtu_holds_and_a_larger_one_is_refused() {
+        let mut a = port("a", vec![gid(1, "10.7.0.1", RoceV2, 24)]);
+        let b = a.clone();
+        a.active_mtu = 1024;
+        assert_eq!(choose(&a, &b, None, |_| None).unwrap().mtu, 1024);
+        assert_eq!(choose(&a, &b, Some(512), |_| None).unwrap().mtu, 512);
+        for mtu in [2048, 1000] {
+            assert!(choose(&a, &b, Some(mtu), |_| None).is_err());
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Waiting on a completion queue, and what a failed completion means.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::error::{Error, Step};
+use crate::measure::{Halt, Waiting, Wake, Watch};
+use crate::verbs::{Channel, Cq, Wc, WcStatus};
+
+/// A completion queue with the channel that may wake its owner.
+pub(super) struct Source<'a> {
+    pub(super) cq: &'a Cq,
+    pub(super) channel: Option<&'a Channel>,
+}
+
+impl Wake for Source<'_> {
+    fn arm(&mut self) -> Result<(), Error> {
+        self.cq.arm()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.channel.map(AsFd::as_fd)
+    }
+
+    fn disarm(&mut self) -> Result<(), Error> {
+        if let Some(channel) = self.channel {
+            while channel.take_event()? {}
+        }
+        Ok(())
+    }
+}
+
+/// The queue that is not waited on. A failure there is why nothing comes here.
+pub(super) struct Other<'a> {
+    pub(super) cq: &'a Cq,
+    /// The identifier of the last successful completion taken from it.
+    pub(super) done: &'a mut u64,
+}
+
+impl Source<'_> {
+    /// Waits for at least one completion on this queue, and looks at `other` from time to time. Returns how many of
+    /// `into` are filled, all of them successful.
+    #[inline(always)]
+    pub(super) fn wait<W: Waiting>(
+        &mut self,
+        into: &mut [Wc],
+        mut other: Option<Other<'_>>,
+        watch: &Watch<'_>,
+        empty_polls: &mut u64,
+    ) -> Result<usize, Halt> {
+        let mut wait = W::default();
+        let got = loop {
+            let got = self.cq.poll(into)?;
+            if got > 0 {
+                break got;
+            }
+            if wait.idle(self, watch)?
+                && let Some(other) = &mut other
+            {
+                other.look()?;
+            }
+        };
+        *empty_polls += wait.empty_polls();
+        for wc in &into[..got] {
+            if !wc.is_success() {
+                return Err(failed(wc, other.map(|other| other.cq)));
+            }
+        }
+        Ok(got)
+    }
+}
+
+impl Other<'_> {
+    #[cold]
+    pub(super) fn look(&mut self) -> Result<(), Halt> {
+        let mut wcs = [Wc::EMPTY];
+        while self.cq.poll(&mut wcs)? == 1 {
+            if !wcs[0].is_success() {
+                return Err(failed(&wcs[0], None));
+            }
+            *self.done = wcs[0].id();
+        }
+        Ok(())
+    }
+}
+
+/// The error behind a failed completion: where it was flushed, the other queue knows what went wrong first.
+#[cold]
+fn failed(wc: &Wc, other: Option<&Cq>) -> Halt {
+    let mut first = *wc;
+    if first.status() == WcStatus::WR_FLUSH_ERR
+        && let Some(other) = other
+    {
+        let mut wcs = [Wc::EMPTY];
+        while matches!(other.poll(&mut wcs), Ok(1)) {
+            if !wcs[0].is_success() && wcs[0].status() != WcStatus::WR_FLUSH_ERR {
+                first = wcs[0];
+                break;
+            }
+        }
+    }
+    describe(&first).into()
+}
+
+fn describe(wc: &Wc) -> Error {
+    let status = wc.status();
+    Error::failed(
+        Step::Measure,
+        format!(
+            "{} on QP {:#08x} failed: {status} ({}, status {}, vendor {:#x})",
+            if wc.is_recv() { "receive" } else { "send" },
+            wc.qp_number(),
+            status.name(),
+            status.code(),
+            wc.vendor_error()
+        ),
+    )
+    .with_remedy(remedy(status))
+}
+
+/// The likely causes of a status on a reliable connection, most likely first.
+fn remedy(status: WcStatus) -> &'static str {
+    match status {
+        WcStatus::RETRY_EXC_ERR => {
+            "the peer did not answer: its process ended, the path drops packets, the GIDs are in different networks \
+             (see -v, -x), or packets are larger than the path's MTU (-m)"
+        }
+        WcStatus::RNR_RETRY_EXC_ERR => {
+            "the peer posts receives too slowly: raise -r at the peer, or --rnr-retry"
+        }
+        WcStatus::REM_ACCESS_ERR => {
+            "the peer's key or bounds do not allow the access: the ends disagree on the buffer"
+        }
+        WcStatus::REM_INV_REQ_ERR => {
+            "the peer's receive was smaller than the message, or the peer does not allow the operation"
+        }
+        WcStatus::LOC_PROT_ERR => {
+            "a buffer of this end is not registered for the access: a fault of this program"
+        }
+        WcStatus::LOC_LEN_ERR => "a message was longer than its receive: the ends disagree on the size",
+        WcStatus::WR_FLUSH_ERR => "the queue pair was already in error; its first error is the cause",
+        _ => "see the device's log (dmesg) on both ends",
+    }
+}

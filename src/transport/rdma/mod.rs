@@ -1,0 +1,470 @@
+//! Set-up of the RDMA path: device, port, memory, queues, and the two steps that connect them.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result, Step};
+use crate::host;
+use crate::ops::{Arrival, Verb};
+use crate::plan::{Shape, Side, Site, Test, Wait};
+use crate::transport::path::{self, GidFact, PathChoice, PortFacts};
+use crate::verbs::{
+    self, Access, Address, Channel, Context, Cq, DeviceAttr, Grh, Init, LinkLayer, Mr, PortAttr, PortState,
+    Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts,
+};
+
+mod completion;
+mod passive;
+mod ping_pong;
+mod stream;
+
+pub use passive::Passive;
+pub use ping_pong::PingPong;
+pub use stream::{Streamer, Taker};
+
+/// An open device with a usable port.
+#[derive(Debug)]
+pub struct Port {
+    context: Context,
+    number: u8,
+    wanted_gid: Option<u32>,
+    attr: PortAttr,
+    device: DeviceAttr,
+    gids: Vec<verbs::GidEntry>,
+}
+
+impl Port {
+    /// Opens the device a user named, or else the first whose port is usable.
+    ///
+    /// # Errors
+    /// No device, no such device, port not active, GID index beyond the table.
+    pub fn open(site: &Site) -> Result<Self> {
+        if let Some(name) = &site.device {
+            return Self::open_device(&verbs::find(name)?, site);
+        }
+        let devices = verbs::devices()?;
+        let real: Vec<_> =
+            devices.iter().filter(|device| device.provider() == verbs::ProviderKind::Libibverbs).collect();
+        let mut refusals = Vec::new();
+        for device in &real {
+            match Self::open_device(device, site) {
+                Ok(port) => return Ok(port),
+                Err(error) => refusals.push(error),
+            }
+        }
+        let emulated = devices.iter().find(|device| device.provider() == verbs::ProviderKind::Emulated);
+        match (refusals.into_iter().next(), emulated) {
+            (Some(error), _) if real.len() == 1 => Err(error),
+            (Some(error), _) => Err(Error {
+                message: format!("none of {} devices is usable; the first: {}", real.len(), error.message),
+                ..error
+            }),
+            (None, Some(device)) if site.may_emulate => Self::open_device(device, site),
+            (None, _) => Err(Error::failed(Step::OpenDevice, "this machine has no RDMA device")
+                .with_remedy(
+                    "load its driver (ls /sys/class/infiniband shows what the kernel has), create a software device \
+                     (rdma link add rxe0 type rxe netdev IF), or measure TCP alone with --tcp-only; --loopback \
+                     uses an emulated device",
+                )),
+        }
+    }
+
+    fn open_device(device: &verbs::Device, site: &Site) -> Result<Self> {
+        let context = device.open()?;
+        let attr = context.port(site.port)?;
+        let name = format!("{}/{}", device.name(), site.port);
+        if attr.state != PortState::Active {
+            return Err(Error::failed(Step::QueryPort, format!("port {name} is {}, not active", attr.state))
+                .with_remedy(match attr.link_layer {
+                    LinkLayer::Infiniband => "check the cable and that a subnet manager (opensm) runs",
+                    _ => "bring the interface up (ip link set IF up) and check the cable",
+                }));
+        }
+        if let Some(index) = site.gid_index.filter(|&index| index >= attr.gid_table_len) {
+            return Err(Error::failed(
+                Step::QueryPort,
+                format!(
+                    "GID index {index} is outside the table of {name}, which has {} entries",
+                    attr.gid_table_len
+                ),
+            )
+            .with_remedy("leave -x away to have the pair chosen, or see the table with `verbmark devices`"));
+        }
+        let gids = context.gid_table(site.port)?;
+        let device = context.attr()?;
+        Ok(Self { context, number: site.port, wanted_gid: site.gid_index, attr, device, gids })
+    }
+
+    /// What the other end must know before a path is chosen.
+    pub fn facts(&self) -> PortFacts {
+        let interfaces = host::interfaces().unwrap_or_default();
+        let prefix = |address: IpAddr| {
+            let held = interfaces.iter().flat_map(|interface| &interface.addresses);
+            held.into_iter().find(|held| held.ip == address).and_then(|held| held.prefix)
+        };
+        PortFacts {
+            name: format!("{}/{}", self.context.device().name(), self.number),
+            link_layer: self.attr.link_layer,
+            lid: self.attr.lid,
+            active_mtu: self.attr.active_mtu,
+            max_message: self.attr.max_msg_size,
+            max_reads_out: self.device.max_qp_init_rd_atom,
+            max_reads_in: self.device.max_qp_rd_atom,
+            gids: self
+                .gids
+                .iter()
+                .map(|entry| GidFact {
+                    index: entry.index,
+                    gid: entry.gid,
+                    kind: entry.kind,
+                    prefix: prefix(path::address(entry.gid)),
+                })
+                .collect(),
+            wanted: self.wanted_gid,
+        }
+    }
+
+    /// The device behind the port.
+    pub fn device(&self) -> &verbs::Device {
+        self.context.device()
+    }
+
+    /// Limits and firmware of the device.
+    pub fn device_attr(&self) -> &DeviceAttr {
+        &self.device
+    }
+
+    /// State and limits of the port.
+    pub fn attr(&self) -> &PortAttr {
+        &self.attr
+    }
+
+    /// The port's number, from 1.
+    pub fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// The network interface of a GID, by its index.
+    pub fn netdev(&self, gid_index: u32) -> Option<String> {
+        let entry = self.gids.iter().find(|entry| entry.index == gid_index)?;
+        let interfaces = host::interfaces().ok()?;
+        interfaces
+            .into_iter()
+            .find(|interface| interface.index == entry.ifindex)
+            .map(|interface| interface.name)
+    }
+}
+
+/// What the other end must know to connect its queue pair to ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Queue pair number.
+    pub qpn: u32,
+    /// First packet sequence number this end sends with, 24 bits.
+    pub psn: u32,
+    /// Local identifier of the port; 0 on Ethernet.
+    pub lid: u16,
+    /// Start and key of the test buffer.
+    pub memory: RemoteSlice,
+}
+
+/// How the buffer is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes from one slot to the next.
+    pub stride: usize,
+    /// Number of slots.
+    pub slots: usize,
+}
+
+/// Slots of a bandwidth test are spread over at most this much, but for very large messages.
+const WORKING_SET: u64 = 1 << 20;
+
+/// Slots begin on cache lines of their own, on every processor we know.
+const ALIGNMENT: u64 = 128;
+
+impl Layout {
+    /// Latency has a slot to send from and one to land in; bandwidth has as many as messages may be outstanding, as
+    /// far as a working set of 1 MiB holds them, and at least two.
+    pub fn of(test: &Test) -> Result<Self> {
+        let largest = test.sizes.iter().copied().max().unwrap_or(1);
+        let stride = largest.next_multiple_of(ALIGNMENT);
+        let slots = match test.shape {
+            Shape::Latency => 2,
+            Shape::Bandwidth => (WORKING_SET / stride).clamp(2, u64::from(test.tx_depth).max(2)),
+        };
+        match (usize::try_from(stride), usize::try_from(slots)) {
+            (Ok(stride), Ok(slots)) if stride.checked_mul(slots).is_some() => Ok(Self { stride, slots }),
+            _ => Err(Error::failed(
+                Step::RegisterMemory,
+                format!("{slots} buffers of {largest} bytes do not fit an address space"),
+            )),
+        }
+    }
+}
+
+/// Queue pair and memory, not yet connected.
+#[derive(Debug)]
+pub struct Prepared {
+    rdma: Rdma,
+    psn: u32,
+    port: u8,
+    gid_index: Option<u32>,
+    lid: u16,
+    access: Access,
+}
+
+/// The connected path of one run: it lives through all its sizes.
+#[derive(Debug)]
+pub struct Rdma {
+    // Dropped in this order: the queue pair first, so that the device lets go of memory and queues.
+    qp: Qp,
+    send_cq: Cq,
+    recv_cq: Cq,
+    send_channel: Option<Channel>,
+    recv_channel: Option<Channel>,
+    memory: Mr,
+    layout: Layout,
+    remote: RemoteSlice,
+    shape: Shape,
+    seed: u64,
+    side: Side,
+    depth: u64,
+    rx_depth: u64,
+    signal_every: u64,
+    /// Sends until the next one that asks for a completion.
+    until_signal: u64,
+    // Numbers that go on from size to size, the same at both ends.
+    sent: u64,
+    reaped: u64,
+    receives_posted: u64,
+    taken: u64,
+}
+
+/// The remote rights a verb needs at the end that is written to or read from.
+fn access(verb: Verb) -> Access {
+    let facts = verb.facts();
+    Access {
+        remote_read: facts.pulls(),
+        remote_write: facts.is_one_sided() && !facts.pulls(),
+        remote_atomic: false,
+    }
+}
+
+impl Prepared {
+    /// Registers the buffer, creates the queues, and brings the queue pair to INIT with its receives posted, so that
+    /// the peer may send as soon as it is connected.
+    ///
+    /// # Errors
+    /// What the device refused, with its limit.
+    pub fn new(port: &Port, test: &Test, side: Side, choice: &PathChoice) -> Result<Self> {
+        let layout = Layout::of(test)?;
+        let context = &port.context;
+        let pd = context.alloc_pd()?;
+        let access = access(test.verb);
+        let memory = pd.register(Region::new(layout.stride * layout.slots)?, access)?;
+        let sleeps = test.wait == Wait::Events;
+        let channel = || if sleeps { context.create_channel().map(Some) } else { Ok(None) };
+        let (send_channel, recv_channel) = (channel()?, channel()?);
+        let receives = test.verb.facts().arrival == Arrival::RecvCompletion;
+        let rx_depth = if receives { test.rx_depth } else { 1 };
+        let send_cq = context.create_cq(test.tx_depth, send_channel.as_ref())?;
+        let recv_cq = context.create_cq(rx_depth, recv_channel.as_ref())?;
+        let max_inline = if test.verb.facts().may_inline { test.max_inline } else { 0 };
+        let qp = pd.create_qp(&QpInit {
+            send_cq: &send_cq,
+            recv_cq: &recv_cq,
+            max_send_wr: test.tx_depth,
+            max_recv_wr: rx_depth,
+            max_inline,
+        })?;
+        qp.to_init(&Init { port: port.number, pkey_index: 0, access })?;
+        let rdma = Rdma {
+            qp,
+            send_cq,
+            recv_cq,
+            send_channel,
+            recv_channel,
+            memory,
+            layout,
+            remote: RemoteSlice { addr: 0, rkey: 0 },
+            shape: test.shape,
+            seed: test.payload_seed,
+            side,
+            depth: test.tx_depth.into(),
+            rx_depth: if receives { test.rx_depth.into() } else { 0 },
+            signal_every: test.signal_every.into(),
+            until_signal: test.signal_every.into(),
+            sent: 0,
+            reaped: 0,
+            receives_posted: 0,
+            taken: 0,
+        };
+        let gid_index = choice.gids.as_ref().map(|(client, server)| match side {
+            Side::Client => client.index,
+            Side::Server => server.index,
+        });
+        let psn = fresh_psn(test.payload_seed, side);
+        Ok(Self { rdma, psn, port: port.number, gid_index, lid: port.attr.lid, access })
+    }
+
+    /// What the other end needs.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint {
+            qpn: self.rdma.qp.number(),
+            psn: self.psn,
+            lid: self.lid,
+            memory: self.rdma.memory.remote(0),
+        }
+    }
+
+    /// What the device granted.
+    pub fn caps(&self) -> QpCaps {
+        self.rdma.qp.caps()
+    }
+
+    /// Remote rights of the buffer.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Connects to the other end's queue pair: RTR, then RTS.
+    ///
+    /// # Errors
+    /// The transition the device refused, with the attributes it was given.
+    pub fn connect(
+        mut self,
+        remote: &Endpoint,
+        test: &Test,
+        choice: &PathChoice,
+        reads: Reads,
+    ) -> Result<Rdma> {
+        let grh = match (&choice.gids, self.gid_index) {
+            (Some((client, server)), Some(index)) => Some(Grh {
+                dest: if self.rdma.side == Side::Client { server.gid } else { client.gid },
+                source_index: u8::try_from(index).map_err(|_| {
+                    Error::failed(
+                        Step::ChoosePath,
+                        format!("GID index {index} does not fit the 8 bits of an address"),
+                    )
+                    .with_remedy("choose an index below 256 with -x")
+                })?,
+                hop_limit: 64,
+                traffic_class: 0,
+                flow_label: 0,
+            }),
+            _ => None,
+        };
+        self.rdma.qp.to_rtr(&Rtr {
+            path_mtu: choice.mtu,
+            dest_qpn: remote.qpn,
+            rq_psn: remote.psn,
+            max_dest_rd_atomic: reads.incoming,
+            min_rnr_timer: test.min_rnr_timer,
+            address: Address { port: self.port, lid: remote.lid, service_level: test.service_level, grh },
+        })?;
+        self.rdma.qp.to_rts(&Rts {
+            sq_psn: self.psn,
+            timeout: test.qp_timeout,
+            retry_count: test.retry_count,
+            rnr_retry: test.rnr_retry,
+            max_rd_atomic: reads.outgoing,
+        })?;
+        self.rdma.remote = remote.memory;
+        self.rdma.post_receives()?;
+        Ok(self.rdma)
+    }
+}
+
+/// RDMA READs in flight each way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reads {
+    /// This end may have outstanding.
+    pub outgoing: u8,
+    /// This end accepts at once.
+    pub incoming: u8,
+}
+
+impl Reads {
+    /// The number asked for, within what the requester can send and the responder can take.
+    pub fn agree(test: &Test, ours: &PortFacts, theirs: &PortFacts) -> Self {
+        let limit = |requester: &PortFacts, responder: &PortFacts| {
+            let most = requester.max_reads_out.min(responder.max_reads_in).min(u8::MAX.into());
+            test.outstanding_reads.min(most as u8)
+        };
+        Self { outgoing: limit(ours, theirs), incoming: limit(theirs, ours) }
+    }
+}
+
+/// A packet sequence number that an earlier run on the same queue pair number is unlikely to have used.
+fn fresh_psn(seed: u64, side: Side) -> u32 {
+    let salt = match side {
+        Side::Client => 0x5bd1_e995,
+        Side::Server => 0xc2b2_ae35,
+    };
+    ((seed ^ (seed >> 24)) as u32).wrapping_mul(salt) & 0x00ff_ffff
+}
+
+impl Rdma {
+    /// The queue pair's number.
+    pub fn qp_number(&self) -> u32 {
+        self.qp.number()
+    }
+
+    /// What the device granted.
+    pub fn caps(&self) -> QpCaps {
+        self.qp.caps()
+    }
+
+    /// How the buffer is divided.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The payload of this size goes into the work request.
+    pub fn inlines(&self, verb: Verb, size: u64) -> bool {
+        verb.facts().may_inline && size <= u64::from(self.qp.caps().max_inline)
+    }
+
+    /// Counts one more send. Whether it asks for a completion: each `signal_every`th does, so that no more than that
+    /// many are ever without one behind them.
+    #[inline(always)]
+    fn count_send(&mut self, must_signal: bool) -> bool {
+        self.sent += 1;
+        self.until_signal -= 1;
+        let signalled = must_signal || self.until_signal == 0;
+        if signalled {
+            self.until_signal = self.signal_every;
+        }
+        signalled
+    }
+
+    fn slot_offset(&self, message: u64) -> usize {
+        (message % self.layout.slots as u64) as usize * self.layout.stride
+    }
+
+    fn remote_slot(&self, message: u64) -> RemoteSlice {
+        RemoteSlice { addr: self.remote.addr + self.slot_offset(message) as u64, rkey: self.remote.rkey }
+    }
+
+    /// Fills the receive queue. In a latency test all receives land in the second slot; in a bandwidth test the
+    /// receive for message `n` lands in slot `n % slots`.
+    fn post_receives(&mut self) -> Result<()> {
+        let mut receiver =
+            self.qp.receiver(self.memory.slice(self.landing(self.receives_posted), self.layout.stride));
+        while self.receives_posted - self.taken < self.rx_depth {
+            receiver.move_to(self.landing(self.receives_posted));
+            receiver.post()?;
+            self.receives_posted += 1;
+        }
+        Ok(())
+    }
+
+    fn landing(&self, receive: u64) -> usize {
+        match self.shape {
+            Shape::Latency => self.layout.stride,
+            Shape::Bandwidth => self.slot_offset(receive),
+        }
+    }
+}

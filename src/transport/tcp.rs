@@ -1,0 +1,447 @@
+//! The TCP path: the same patterns over a socket, so that a ratio compares paths and not programs.
+//!
+//! Busy polling is a non-blocking socket read in a loop, events are a blocking one. A blocking call returns every few
+//! milliseconds without data (`SO_RCVTIMEO`), which costs nothing while messages come and keeps deadlines.
+
+use std::io::{ErrorKind, Read, Write};
+use std::marker::PhantomData;
+use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result, Step};
+use crate::measure::{Halt, RoundTrip, Sink, Stream, Waiting, Wake, Watch};
+use crate::ops::{Op, Peer};
+use crate::plan::{Side, Wait};
+use crate::transport::pattern::Pattern;
+use crate::transport::{Counted, Payload, Tally};
+
+/// What asks for data of a verb that pulls: as small as a message can be and still carry its number.
+const REQUEST: usize = 8;
+
+/// An acknowledgement: the number of messages received so far.
+const ACK: usize = 8;
+
+/// Longest a blocking call sleeps before the peer's word and the deadline are looked at.
+const BLOCKED: Duration = Duration::from_millis(5);
+
+/// The data connection of a run.
+#[derive(Debug)]
+pub struct Tcp {
+    stream: TcpStream,
+    side: Side,
+    seed: u64,
+}
+
+impl Tcp {
+    /// Takes a connected stream and sets it up for the way of waiting.
+    ///
+    /// # Errors
+    /// A socket option the kernel refused.
+    pub fn new(stream: TcpStream, side: Side, wait: Wait, seed: u64) -> Result<Self> {
+        let set_up = || -> std::io::Result<()> {
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(wait == Wait::Busy)?;
+            stream.set_read_timeout(Some(BLOCKED))?;
+            stream.set_write_timeout(Some(BLOCKED))
+        };
+        set_up().map_err(|error| Error::failed(Step::TcpConnect, format!("socket options: {error}")))?;
+        Ok(Self { stream, side, seed })
+    }
+
+    /// The socket, for its addresses and options.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Calls `io` until it has moved something, waiting as `W` says while it cannot. Returns the bytes moved.
+    #[inline(always)]
+    fn until_moved<W: Waiting>(
+        &self,
+        mut io: impl FnMut(&TcpStream) -> std::io::Result<usize>,
+        watch: &Watch<'_>,
+        tally: &mut Tally,
+    ) -> Result<usize, Halt> {
+        let mut wait = W::default();
+        let mut since = None;
+        loop {
+            match io(&self.stream) {
+                Ok(0) => return Err(closed()),
+                Ok(moved) => {
+                    tally.empty_polls += wait.empty_polls();
+                    return Ok(moved);
+                }
+                Err(error) => not_yet::<W>(&error, &mut wait, &mut since, watch)?,
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn send<W: Waiting>(&self, bytes: &[u8], watch: &Watch<'_>, tally: &mut Tally) -> Result<(), Halt> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            sent += self.until_moved::<W>(|mut stream| stream.write(&bytes[sent..]), watch, tally)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn receive<W: Waiting>(&self, into: &mut [u8], watch: &Watch<'_>, tally: &mut Tally) -> Result<(), Halt> {
+        let mut got = 0;
+        while got < into.len() {
+            got += self.until_moved::<W>(|mut stream| stream.read(&mut into[got..]), watch, tally)?;
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn not_yet<W: Waiting>(
+    error: &std::io::Error,
+    wait: &mut W,
+    since: &mut Option<Instant>,
+    watch: &Watch<'_>,
+) -> Result<(), Halt> {
+    match error.kind() {
+        ErrorKind::WouldBlock if W::SLEEPS => watch.look(since),
+        ErrorKind::WouldBlock => wait.idle(&mut Silent, watch).map(drop),
+        ErrorKind::Interrupted => Ok(()),
+        _ => Err(Error::failed(Step::Measure, format!("TCP data connection: {error}")).into()),
+    }
+}
+
+#[cold]
+fn closed() -> Halt {
+    Error::failed(Step::Measure, "the peer closed the TCP data connection").into()
+}
+
+/// A spinning socket has nothing that could wake it.
+struct Silent;
+
+impl Wake for Silent {
+    fn arm(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn disarm(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Ping-pong for verbs that echo; request and response for those that do not.
+pub struct PingPong<'s, O, W> {
+    tcp: &'s Tcp,
+    out: Vec<u8>,
+    into: Vec<u8>,
+    started: u64,
+    finished: u64,
+    tally: Tally,
+    _types: PhantomData<(O, W)>,
+}
+
+impl<'s, O: Op, W: Waiting> PingPong<'s, O, W> {
+    /// A path for messages of `size` bytes.
+    pub fn new(tcp: &'s Tcp, size: usize) -> Self {
+        let (out, into) = match (O::FACTS.peer, tcp.side) {
+            (Peer::Echoes, _) => (size, size),
+            (Peer::Passive, Side::Client) => (REQUEST, size),
+            (Peer::Passive, Side::Server) => (size, REQUEST),
+        };
+        Self {
+            tcp,
+            out: vec![1; out],
+            into: vec![1; into],
+            started: 0,
+            finished: 0,
+            tally: Tally::default(),
+            _types: PhantomData,
+        }
+    }
+
+    fn pattern(&self, trip: u64, arrives: bool) -> Pattern {
+        let from_client = (self.tcp.side == Side::Client) != arrives;
+        Pattern::new(self.tcp.seed, 2 * trip + u64::from(from_client))
+    }
+}
+
+impl<O, W> Counted for PingPong<'_, O, W> {
+    fn tally(&self) -> Tally {
+        self.tally
+    }
+}
+
+impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
+    #[inline(always)]
+    fn start(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
+        self.started += 1;
+        self.tcp.send::<W>(&self.out, watch, &mut self.tally)
+    }
+
+    #[inline(always)]
+    fn finish(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
+        self.tcp.receive::<W>(&mut self.into, watch, &mut self.tally)?;
+        self.finished += 1;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn settle(&mut self, _watch: &Watch<'_>) -> Result<(), Halt> {
+        Ok(())
+    }
+
+    fn stamp(&mut self) {
+        let pattern = self.pattern(self.started + 1, false);
+        pattern.fill(&mut self.out, 0);
+    }
+
+    fn check(&mut self) -> Result<(), Halt> {
+        let trip = self.finished;
+        Ok(self.pattern(trip, true).check_part(&self.into, 0, self.into.len(), trip)?)
+    }
+}
+
+/// Buffers of the messages in flight, one behind the other.
+struct Ring {
+    bytes: Vec<u8>,
+    size: usize,
+    /// Bytes moved through it since the path began.
+    moved: u64,
+}
+
+impl Ring {
+    fn new(size: usize, slots: usize) -> Self {
+        // Not zero: the kernel backs untouched pages of zeros by one page, which would never leave the cache.
+        Self { bytes: vec![1; size * slots], size, moved: 0 }
+    }
+
+    fn slots(&self) -> u64 {
+        (self.bytes.len() / self.size) as u64
+    }
+
+    fn slot(&mut self, message: u64) -> &mut [u8] {
+        let at = (message % self.slots()) as usize * self.size;
+        &mut self.bytes[at..at + self.size]
+    }
+
+    /// From where the next byte goes to the end of the ring.
+    fn room(&mut self) -> &mut [u8] {
+        let at = (self.moved % self.bytes.len() as u64) as usize;
+        &mut self.bytes[at..]
+    }
+
+    /// Whole messages moved.
+    fn messages(&self) -> u64 {
+        self.moved / self.size as u64
+    }
+}
+
+/// The requester's end of a bandwidth path: sends data and takes acknowledgements, or for verbs that pull, sends
+/// requests and takes data.
+pub struct Streamer<'s, O, W> {
+    tcp: &'s Tcp,
+    data: Ring,
+    acks: [u8; 512 * ACK],
+    /// Bytes of an acknowledgement that has not come whole.
+    partial: usize,
+    posted: u64,
+    done: u64,
+    tally: Tally,
+    _types: PhantomData<(O, W)>,
+}
+
+impl<'s, O: Op, W: Waiting> Streamer<'s, O, W> {
+    /// A path for messages of `size` bytes spread over `slots` buffers.
+    pub fn new(tcp: &'s Tcp, size: usize, slots: usize) -> Self {
+        Self {
+            tcp,
+            data: Ring::new(size, slots),
+            acks: [0; 512 * ACK],
+            partial: 0,
+            posted: 0,
+            done: 0,
+            tally: Tally::default(),
+            _types: PhantomData,
+        }
+    }
+
+    /// Reads what acknowledgements there are; the last whole one counts for all before it.
+    #[inline]
+    fn read_ack(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
+        loop {
+            let (acks, partial) = (&mut self.acks, self.partial);
+            let read = |mut stream: &TcpStream| stream.read(&mut acks[partial..]);
+            let got = self.partial + self.tcp.until_moved::<W>(read, watch, &mut self.tally)?;
+            let whole = got / ACK * ACK;
+            self.partial = got - whole;
+            if whole > 0 {
+                let mut last = [0; ACK];
+                last.copy_from_slice(&self.acks[whole - ACK..whole]);
+                self.acks.copy_within(whole..got, 0);
+                return Ok(u64::from_be_bytes(last));
+            }
+        }
+    }
+
+    #[inline]
+    fn read_data(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
+        while self.data.messages() == self.done {
+            let data = &mut self.data;
+            let read = |mut stream: &TcpStream| stream.read(data.room());
+            let got = self.tcp.until_moved::<W>(read, watch, &mut self.tally)?;
+            self.data.moved += got as u64;
+        }
+        Ok(self.data.messages())
+    }
+}
+
+impl<O, W> Counted for Streamer<'_, O, W> {
+    fn tally(&self) -> Tally {
+        self.tally
+    }
+}
+
+impl<O: Op, W: Waiting> Stream for Streamer<'_, O, W> {
+    #[inline]
+    fn post(&mut self, count: u64, _last: bool, watch: &Watch<'_>) -> Result<(), Halt> {
+        for _ in 0..count {
+            if const { O::FACTS.pulls() } {
+                self.tcp.send::<W>(&self.posted.to_be_bytes(), watch, &mut self.tally)?;
+            } else {
+                let message = self.data.slot(self.posted);
+                self.tcp.send::<W>(message, watch, &mut self.tally)?;
+            }
+            self.posted += 1;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
+        let done = if const { O::FACTS.pulls() } { self.read_data(watch)? } else { self.read_ack(watch)? };
+        if done < self.done || done > self.posted {
+            return Err(Error::invalid(
+                Step::Measure,
+                format!("the peer acknowledged message {done} of {} sent", self.posted),
+            )
+            .into());
+        }
+        let new = done - self.done;
+        self.done = done;
+        Ok(new)
+    }
+}
+
+impl<O: Op, W> Payload for Streamer<'_, O, W> {
+    fn slots(&self) -> u64 {
+        self.data.slots()
+    }
+
+    fn stamp(&mut self, message: u64) {
+        let seed = if O::FACTS.pulls() { !self.tcp.seed } else { self.tcp.seed };
+        Pattern::new(seed, message).fill(self.data.slot(message), 0);
+    }
+
+    fn check(&mut self, message: u64) -> Result<()> {
+        let (seed, size) = (self.tcp.seed, self.data.size);
+        Pattern::new(seed, message).check_part(self.data.slot(message), 0, size, message)
+    }
+
+    fn next(&self) -> u64 {
+        self.posted
+    }
+}
+
+/// The other end: takes data and acknowledges it, or for verbs that pull, takes requests and sends data.
+pub struct Taker<'s, O, W> {
+    tcp: &'s Tcp,
+    data: Ring,
+    requests: [u8; 512 * REQUEST],
+    partial: usize,
+    taken: u64,
+    tally: Tally,
+    _types: PhantomData<(O, W)>,
+}
+
+impl<'s, O: Op, W: Waiting> Taker<'s, O, W> {
+    /// A path for messages of `size` bytes spread over `slots` buffers.
+    pub fn new(tcp: &'s Tcp, size: usize, slots: usize) -> Self {
+        Self {
+            tcp,
+            data: Ring::new(size, slots),
+            requests: [0; 512 * REQUEST],
+            partial: 0,
+            taken: 0,
+            tally: Tally::default(),
+            _types: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn take_data(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
+        let data = &mut self.data;
+        let read = |mut stream: &TcpStream| stream.read(data.room());
+        let got = self.tcp.until_moved::<W>(read, watch, &mut self.tally)?;
+        self.data.moved += got as u64;
+        let new = self.data.messages() - self.taken;
+        if new > 0 {
+            self.taken += new;
+            self.tcp.send::<W>(&self.taken.to_be_bytes(), watch, &mut self.tally)?;
+        }
+        Ok(new)
+    }
+
+    #[inline]
+    fn take_requests(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
+        let (requests, partial) = (&mut self.requests, self.partial);
+        let read = |mut stream: &TcpStream| stream.read(&mut requests[partial..]);
+        let got = self.partial + self.tcp.until_moved::<W>(read, watch, &mut self.tally)?;
+        let new = (got / REQUEST) as u64;
+        self.partial = got % REQUEST;
+        self.requests.copy_within(got - self.partial..got, 0);
+        for _ in 0..new {
+            self.tcp.send::<W>(self.data.slot(self.taken), watch, &mut self.tally)?;
+            self.taken += 1;
+        }
+        Ok(new)
+    }
+}
+
+impl<O, W> Counted for Taker<'_, O, W> {
+    fn tally(&self) -> Tally {
+        self.tally
+    }
+}
+
+impl<O: Op, W: Waiting> Sink for Taker<'_, O, W> {
+    #[inline]
+    fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
+        loop {
+            let new =
+                if const { O::FACTS.pulls() } { self.take_requests(watch)? } else { self.take_data(watch)? };
+            if new > 0 {
+                return Ok(new);
+            }
+        }
+    }
+}
+
+impl<O: Op, W> Payload for Taker<'_, O, W> {
+    fn slots(&self) -> u64 {
+        self.data.slots()
+    }
+
+    fn stamp(&mut self, message: u64) {
+        Pattern::new(self.tcp.seed, message).fill(self.data.slot(message), 0);
+    }
+
+    fn check(&mut self, message: u64) -> Result<()> {
+        let (seed, size) = (self.tcp.seed, self.data.size);
+        Pattern::new(seed, message).check_part(self.data.slot(message), 0, size, message)
+    }
+
+    fn next(&self) -> u64 {
+        self.taken
+    }
+}

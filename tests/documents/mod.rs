@@ -1,0 +1,263 @@
+//! Documents as a session would build them, for the tests of formats.
+
+#![allow(dead_code, reason = "each test binary uses some of them")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use verbmark::error::{Error, Step};
+use verbmark::host::Machine;
+use verbmark::measure::{LatencyHistogram, Stop};
+use verbmark::ops::Verb;
+use verbmark::plan::Test;
+use verbmark::result::{
+    Bandwidth, Basis, ClockFacts, Connection, CpuUse, Device, Direction, Document, End, Floor, Gid, GidType,
+    LinkLayer, MemoryKind, Point, Process, ResultRow, RowInterval, Shape, Side, TcpEnd, TestRecord, Tool,
+    Transport, Wait,
+};
+
+pub const RUN_ID: &str = "0123456789abcdef0123456789abcdef";
+
+fn machine(name: &str) -> Machine {
+    serde_json::from_value(json!({
+        "host": name,
+        "boot_id": "6b1e4c44-0e0f-4c0b-9b3c-3d4c8e1a2f10",
+        "kernel": "6.11.0-9-generic",
+        "os": "Debian GNU/Linux 13",
+        "cpu_model": "AMD EPYC 9454",
+        "governor": "performance",
+        "clocksource": "tsc",
+        "cpus_allowed": [0, 1, 2, 3],
+        "memlock_bytes": 8_388_608,
+        "memory_bytes": null,
+        "hypervisor": false
+    }))
+    .expect("a machine is read from what a machine writes")
+}
+
+pub fn device(address: &str) -> Device {
+    Device {
+        name: "mlx5_0".into(),
+        driver: Some("mlx5_core".into()),
+        provider: Some("mlx5".into()),
+        firmware: Some("22.41.1000".into()),
+        link_layer: LinkLayer::Ethernet,
+        is_software: Some(false),
+        rate_gbps: Some(400.0),
+        active_mtu_bytes: Some(4096),
+        path_mtu_bytes: Some(4096),
+        port: 1,
+        gid: Some(Gid { index: 3, address: address.into(), kind: GidType::RoceV2 }),
+        lid: None,
+        netdev: Some("eth2".into()),
+        numa_node: Some(0),
+        inline_bytes: Some(220),
+        node_guid: Some("b8ce:f603:0012:3456".into()),
+    }
+}
+
+pub fn end(side: Side) -> End {
+    let (name, own, peer) = match side {
+        Side::Client => ("alpha", "10.7.0.1", "10.7.0.2"),
+        Side::Server => ("beta", "10.7.0.2", "10.7.0.1"),
+    };
+    End {
+        side,
+        machine: machine(name),
+        core: Some(3),
+        numa_node: Some(0),
+        process: Process::current(),
+        clock: Some(ClockFacts { source: "tsc".into(), frequency_hz: Some(2.75e9), reading_ns: Some(7.3) }),
+        device: Some(device(&format!("::ffff:{own}"))),
+        tcp: Some(TcpEnd {
+            local_address: Some(format!("{own}:41022")),
+            peer_address: Some(format!("{peer}:18515")),
+            interface: Some("eth2".into()),
+            same_link: Some(true),
+        }),
+    }
+}
+
+pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
+    Test {
+        verb,
+        shape,
+        connection: Connection::Rc,
+        wait: Wait::Busy,
+        transports: vec![Transport::Rdma, Transport::Tcp],
+        sizes: sizes.to_vec(),
+        stop: Stop::After(Duration::from_secs(1)),
+        warm_up: Stop::After(Duration::from_millis(100)).into(),
+        payload_seed: 1,
+        tx_depth: 128,
+        rx_depth: 512,
+        signal_every: 32,
+        qps: 1,
+        threads: 1,
+        memory: MemoryKind::Anonymous,
+        max_inline: 220,
+        outstanding_reads: 16,
+        mtu: None,
+        service_level: 0,
+        qp_timeout: 14,
+        retry_count: 6,
+        rnr_retry: 7,
+        min_rnr_timer: 12,
+        verify: false,
+        first: Side::Client,
+        stall_timeout: Duration::from_secs(10),
+    }
+}
+
+pub fn point(size_bytes: u64, depth: u32) -> Point {
+    Point {
+        size_bytes,
+        qps: 1,
+        depth,
+        threads: 1,
+        wait: Wait::Busy,
+        direction: Direction::Unidirectional,
+        offered_per_s: None,
+    }
+}
+
+/// `samples` round trips from `low` ns upwards with a long tail.
+pub fn round_trips(samples: u64, low: u64) -> LatencyHistogram {
+    let mut histogram = LatencyHistogram::new();
+    for i in 0..samples {
+        let tail = if i % 997 == 996 { low * 3 } else { 0 };
+        histogram.record(low + (i * 7919) % (low / 8 + 1) + tail);
+    }
+    histogram
+}
+
+pub fn latency_row(transport: Transport, size: u64, samples: u64, low: u64) -> ResultRow {
+    ResultRow::new(transport, point(size, 1), Side::Client)
+        .with_window(samples, Duration::from_secs(1))
+        .with_latency(&round_trips(samples, low), Basis::HalfRoundTrip)
+}
+
+pub fn bandwidth_row(transport: Transport, size: u64, messages: u64) -> ResultRow {
+    let window = Duration::from_secs(1);
+    let mut row = ResultRow::new(transport, point(size, 128), Side::Client).with_window(messages, window);
+    row.intervals = (0..10)
+        .map(|i| RowInterval {
+            start_s: f64::from(i) * 0.1,
+            seconds: 0.1,
+            messages: messages / 10,
+            bytes_per_s: Some(messages as f64 * size as f64 * (0.95 + 0.01 * f64::from(i))),
+        })
+        .collect();
+    row.bandwidth = Some(Bandwidth::new(messages, size, window, &row.intervals));
+    let cpu = CpuUse {
+        cpu_ns: Some(1_000_000_000),
+        user_ns: Some(900_000_000),
+        system_ns: Some(40_000_000),
+        voluntary_switches: Some(0),
+        involuntary_switches: Some(12),
+        page_faults: Some(0),
+        empty_polls: None,
+        ..CpuUse::default()
+    };
+    row.cpu.client = Some(cpu.per_message(messages));
+    row.cpu.server =
+        Some(CpuUse { cpu_ns: Some(0), user_ns: Some(0), system_ns: Some(0), ..cpu }.per_message(messages));
+    row.counters.client = Some(BTreeMap::from([("port_xmit_data".into(), messages * size / 4)]));
+    row
+}
+
+pub fn started(binary: &str) -> Document {
+    let command = vec![binary.into(), "-s".into(), "64".into(), "10.7.0.2".into()];
+    let labels = BTreeMap::from([("commit".into(), "a1b2c3, \"quoted\"".into())]);
+    let mut document = Document::new(Tool::new(binary), command, labels);
+    document.run_id = RUN_ID.into();
+    document.started_at = "2026-11-29T16:45:42.000Z".into();
+    document.tool.version = "0.1.0".into();
+    document
+}
+
+/// Both ends known and the test agreed, nothing measured.
+pub fn agreed(binary: &str, test: &Test) -> Document {
+    let mut document = started(binary);
+    document.test = Some(TestRecord::from(test));
+    document.local = Some(end(Side::Client));
+    document.remote = Some(end(Side::Server));
+    document.same_host = Some(false);
+    document.miss("remote.memory_bytes", "/proc/meminfo cannot be read");
+    document
+}
+
+pub fn latency() -> Document {
+    let mut document = agreed("send_lat", &test(Verb::Send, Shape::Latency, &[64, 65536]));
+    for size in [64, 65536] {
+        document.add_row(latency_row(Transport::Rdma, size, 112_304, 1_500 + size / 8));
+        document.add_row(latency_row(Transport::Tcp, size, 71_120, 12_000 + size / 4));
+    }
+    document.warn("preempted", "core 3 was preempted 12 times during tcp; see `verbmark doctor`");
+    document.finish();
+    document
+}
+
+pub fn bandwidth() -> Document {
+    let mut document = agreed("write_bw", &test(Verb::Write, Shape::Bandwidth, &[65536]));
+    document.add_row(bandwidth_row(Transport::Rdma, 65536, 746_000));
+    document.add_row(bandwidth_row(Transport::Tcp, 65536, 74_000));
+    document.finish();
+    document
+}
+
+pub fn failed_before_plan() -> Document {
+    let error = Error::failed(Step::Connect, "10.7.0.2:18515: connection refused")
+        .with_remedy("start `send_lat` without a host there first");
+    Document::failed(
+        Tool::new("send_lat"),
+        vec!["send_lat".into(), "10.7.0.2".into()],
+        BTreeMap::new(),
+        error,
+    )
+}
+
+pub fn failed_mid_run() -> Document {
+    let mut document = agreed("send_lat", &test(Verb::Send, Shape::Latency, &[64, 65536]));
+    document.add_row(latency_row(Transport::Rdma, 64, 112_304, 1_500));
+    document.fail(Error::failed(Step::Measure, "completion: transport retry counter exceeded").as_remote());
+    document.finish();
+    document
+}
+
+pub fn interrupted() -> Document {
+    let mut document = agreed("write_bw", &test(Verb::Write, Shape::Bandwidth, &[64, 65536]));
+    document.add_row(bandwidth_row(Transport::Rdma, 64, 4_000_000));
+    document.fail(Error::interrupted(Step::Measure));
+    document.finish();
+    document
+}
+
+/// One host, no hardware: the emulated device.
+pub fn emulated() -> Document {
+    let mut document = agreed("send_lat", &test(Verb::Send, Shape::Latency, &[64]));
+    for end in [&mut document.local, &mut document.remote].into_iter().flatten() {
+        let device = end.device.as_mut().expect("every sample has a device");
+        device.name = "emu0".into();
+        device.provider = Some(Device::EMULATED.into());
+        device.is_software = Some(true);
+    }
+    document.same_host = Some(true);
+    document.floor = Some(Floor { core_to_core_ns: Some(62.0), loop_ns: Some(21.5) });
+    document.add_row(latency_row(Transport::Rdma, 64, 200_000, 260));
+    document.add_row(latency_row(Transport::Tcp, 64, 71_120, 12_000));
+    document.finish();
+    document
+}
+
+pub fn all() -> Vec<(&'static str, Document)> {
+    vec![
+        ("latency", latency()),
+        ("bandwidth", bandwidth()),
+        ("failed before plan", failed_before_plan()),
+        ("failed mid-run", failed_mid_run()),
+        ("interrupted", interrupted()),
+        ("emulated", emulated()),
+    ]
+}

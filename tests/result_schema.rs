@@ -1,0 +1,234 @@
+//! `docs/result.schema.json` describes what is written: all of it, and nothing broken passes.
+
+mod documents;
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+use verbmark::report::{csv, json as to_json};
+use verbmark::result::Document;
+
+fn schema() -> Value {
+    serde_json::from_str(include_str!("../docs/result.schema.json")).expect("the schema is JSON")
+}
+
+fn validator() -> Validator {
+    jsonschema::draft202012::new(&schema()).expect("the schema is a schema")
+}
+
+/// A document as a reader finds it.
+fn written(document: &Document) -> Value {
+    serde_json::from_str(&to_json::to_string(document).unwrap()).unwrap()
+}
+
+fn errors(validator: &Validator, value: &Value) -> Vec<String> {
+    validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect()
+}
+
+/// Every subschema that has `properties` forbids others.
+fn closed(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            // Conditions repeat only the keys they are about.
+            for (_, inner) in
+                map.iter_mut().filter(|(key, _)| !["if", "then", "oneOf", "allOf"].contains(&key.as_str()))
+            {
+                closed(inner);
+            }
+            // A key named `properties` would be told from the keyword by not holding schemas; there is none.
+            if map.contains_key("properties") && map.contains_key("required") {
+                map.insert("additionalProperties".into(), json!(false));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(closed),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_schema_is_valid_itself() {
+    jsonschema::meta::validate(&schema()).expect("draft 2020-12");
+}
+
+#[test]
+fn every_kind_of_document_validates() {
+    let validator = validator();
+    for (name, document) in documents::all() {
+        let errors = errors(&validator, &written(&document));
+        assert!(errors.is_empty(), "{name}: {errors:#?}");
+    }
+}
+
+#[test]
+fn every_key_that_is_written_is_described() {
+    let mut strict = schema();
+    closed(&mut strict);
+    let validator = jsonschema::draft202012::new(&strict).unwrap();
+    for (name, document) in documents::all() {
+        let errors = errors(&validator, &written(&document));
+        assert!(errors.is_empty(), "{name}: {errors:#?}");
+    }
+}
+
+#[test]
+fn readers_need_not_know_what_is_added() {
+    let mut value = written(&documents::latency());
+    value["added"] = json!({"deep": 1});
+    value["results"][0]["latency_ns"]["p99_999"] = json!(1.0);
+    value["local"]["device"]["temperature_c"] = json!(40);
+    assert_eq!(errors(&validator(), &value), [""; 0]);
+}
+
+/// The latency document with the value at `pointer` replaced.
+fn with(base: &Value, pointer: &str, replacement: Value) -> Value {
+    let mut value = base.clone();
+    *value.pointer_mut(pointer).unwrap_or_else(|| panic!("no {pointer}")) = replacement;
+    value
+}
+
+#[test]
+fn broken_values_do_not_validate() {
+    let validator = validator();
+    let latency = written(&documents::latency());
+    let broken = [
+        ("/schema", json!("verbmark.result/2")),
+        ("/tool/name", json!("perftest")),
+        ("/command", json!("send_lat -s 64")),
+        ("/run_id", json!("0123")),
+        ("/run_id", json!("0123456789ABCDEF0123456789ABCDEF")),
+        ("/labels", json!({"n": 1})),
+        ("/started_at", json!("2026-11-29 16:45:42")),
+        ("/started_at", json!("2026-13-29T16:45:42Z")),
+        ("/status", json!("passed")),
+        ("/status", json!("failed")),
+        ("/error", json!({"step": "measure", "message": "x", "remedy": null, "remote": false})),
+        ("/missing", json!([{"path": "results[0].late"}])),
+        ("/warnings", json!(["core 3 was preempted"])),
+        ("/warnings/0/code", json!("Not A Code")),
+        ("/test", json!(null)),
+        ("/test/shape", json!("throughput")),
+        ("/test/stop", json!({"messages": 1, "seconds": 1.0})),
+        ("/test/stop", json!({"messages": null, "seconds": null})),
+        ("/test/sizes_bytes", json!([0])),
+        ("/local/side", json!("left")),
+        ("/local/host", json!(null)),
+        ("/local/device/is_software", json!("no")),
+        ("/local/device/link_layer", json!("RoCE")),
+        ("/local/device/gid/type", json!("RoCEv2")),
+        ("/local/device/path_mtu_bytes", json!(1500)),
+        ("/local/device/port", json!(0)),
+        ("/local/tcp/same_link", json!("yes")),
+        ("/same_host", json!(0)),
+        ("/results/0/id", json!("64")),
+        ("/results/0/transport", json!("roce")),
+        ("/results/0/messages", json!(null)),
+        ("/results/0/messages", json!(-1)),
+        ("/results/0/messages", json!(1.5)),
+        ("/results/0/late", json!("none")),
+        ("/results/0/window_s", json!(-0.1)),
+        ("/results/0/measured_by", json!("both")),
+        ("/results/0/point/offered_per_s", json!(0)),
+        ("/results/0/latency_ns/basis", json!("one_way")),
+        ("/results/0/latency_ns/samples", json!(0)),
+        ("/results/0/latency_ns/p99", json!("-")),
+        ("/results/0/latency_ns/max", json!(null)),
+        ("/results/0/histogram", json!(null)),
+        ("/results/0/histogram/unit", json!("us")),
+        ("/results/0/histogram/payload", json!("")),
+        ("/results/0/bandwidth", json!(0)),
+        ("/results/0/cpu/client", json!({})),
+        ("/results/0/counters/client", json!({"retries": null})),
+        ("/results/0/validity", json!({"ok": false, "reasons": ["loss"]})),
+        ("/comparison/0/rdma", json!("tcp/64B")),
+        ("/comparison/0/tcp_over_rdma", json!(-1)),
+        ("/claims/zero_copy", json!(null)),
+        ("/claims/reason", json!("")),
+    ];
+    for (pointer, replacement) in broken {
+        let value = with(&latency, pointer, replacement.clone());
+        assert!(!validator.is_valid(&value), "{pointer} = {replacement} passed");
+    }
+    let claimed = with(&latency, "/claims/zero_copy", json!(true));
+    assert!(validator.is_valid(&claimed), "hardware may be found to copy nothing");
+    for unfit in [json!(true), json!(null)] {
+        let value = with(&claimed, "/remote/device/is_software", unfit.clone());
+        assert!(!validator.is_valid(&value), "zero copy was claimed with is_software {unfit}");
+    }
+    let failed = written(&documents::failed_before_plan());
+    assert!(!validator.is_valid(&with(&failed, "/error", json!(null))), "a failure without an error passed");
+    assert!(!validator.is_valid(&with(&failed, "/error/step", json!("Open Device"))));
+}
+
+#[test]
+fn a_key_left_out_does_not_validate() {
+    let validator = validator();
+    // Added after the first documents were written, so readers do without.
+    let optional = ["/notes", "/floor", "/results/0/start_s", "/error/kind"];
+    let mut removed = 0;
+    for document in [documents::latency(), documents::bandwidth(), documents::failed_mid_run()] {
+        let value = written(&document);
+        for parent in [
+            "",
+            "/tool",
+            "/error",
+            "/test",
+            "/test/stop",
+            "/local/device",
+            "/local/device/gid",
+            "/local/tcp",
+            "/local/process",
+            "/results/0",
+            "/results/0/point",
+            "/results/0/latency_ns",
+            "/results/0/histogram",
+            "/results/0/bandwidth",
+            "/results/0/intervals/0",
+            "/results/0/uncertainty",
+            "/results/0/cpu",
+            "/results/0/cpu/client",
+            "/results/0/counters",
+            "/results/0/validity",
+            "/comparison/0",
+            "/claims",
+        ] {
+            let Some(object) = value.pointer(parent).and_then(Value::as_object) else { continue };
+            for key in object.keys().filter(|key| !optional.contains(&format!("{parent}/{key}").as_str())) {
+                let mut without = value.clone();
+                without.pointer_mut(parent).and_then(Value::as_object_mut).unwrap().remove(key);
+                assert!(!validator.is_valid(&without), "passed without {parent}/{key}");
+                removed += 1;
+            }
+        }
+    }
+    assert!(removed > 200, "{removed}");
+}
+
+/// The names of all properties, wherever they are defined.
+fn property_names(schema: &Value, names: &mut Vec<String>) {
+    if let Some(map) = schema.as_object() {
+        if let Some(properties) = map.get("properties").and_then(Value::as_object) {
+            names.extend(properties.keys().cloned());
+        }
+        map.values().for_each(|inner| property_names(inner, names));
+    }
+    schema.as_array().into_iter().flatten().for_each(|inner| property_names(inner, names));
+}
+
+#[test]
+fn the_manual_describes_every_key_and_column() {
+    let manual = include_str!("../docs/formats.md");
+    let mut names = Vec::new();
+    property_names(&schema(), &mut names);
+    assert!(names.len() > 100);
+    for name in &names {
+        assert!(
+            manual.contains(&format!("`{name}")) || manual.contains(&format!("{name}`")),
+            "{name} is not described"
+        );
+    }
+    for (column, path) in csv::columns() {
+        // A column is described by its path, so each of its keys has to be.
+        let described =
+            path.rsplit(['.', ']']).next().is_some_and(|key| names.iter().any(|name| name == key));
+        assert!(described, "{column} shows {path}, which the schema does not have");
+    }
+}
