@@ -1,47 +1,16 @@
 //! `docs/result.schema.json` describes what is written: all of it, and nothing broken passes.
 
 mod documents;
+mod schema;
 
-use jsonschema::Validator;
+use schema::{errors, schema};
 use serde_json::{Value, json};
 use verbmark::report::{csv, json as to_json};
 use verbmark::result::Document;
 
-fn schema() -> Value {
-    serde_json::from_str(include_str!("../docs/result.schema.json")).expect("the schema is JSON")
-}
-
-fn validator() -> Validator {
-    jsonschema::draft202012::new(&schema()).expect("the schema is a schema")
-}
-
 /// A document as a reader finds it.
 fn written(document: &Document) -> Value {
     serde_json::from_str(&to_json::to_string(document).unwrap()).unwrap()
-}
-
-fn errors(validator: &Validator, value: &Value) -> Vec<String> {
-    validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect()
-}
-
-/// Every subschema that has `properties` forbids others.
-fn closed(schema: &mut Value) {
-    match schema {
-        Value::Object(map) => {
-            // Conditions repeat only the keys they are about.
-            for (_, inner) in
-                map.iter_mut().filter(|(key, _)| !["if", "then", "oneOf", "allOf"].contains(&key.as_str()))
-            {
-                closed(inner);
-            }
-            // A key named `properties` would be told from the keyword by not holding schemas; there is none.
-            if map.contains_key("properties") && map.contains_key("required") {
-                map.insert("additionalProperties".into(), json!(false));
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(closed),
-        _ => {}
-    }
 }
 
 #[test]
@@ -51,7 +20,7 @@ fn the_schema_is_valid_itself() {
 
 #[test]
 fn every_kind_of_document_validates() {
-    let validator = validator();
+    let validator = schema::for_readers();
     for (name, document) in documents::all() {
         let errors = errors(&validator, &written(&document));
         assert!(errors.is_empty(), "{name}: {errors:#?}");
@@ -60,9 +29,7 @@ fn every_kind_of_document_validates() {
 
 #[test]
 fn every_key_that_is_written_is_described() {
-    let mut strict = schema();
-    closed(&mut strict);
-    let validator = jsonschema::draft202012::new(&strict).unwrap();
+    let validator = schema::closed();
     for (name, document) in documents::all() {
         let errors = errors(&validator, &written(&document));
         assert!(errors.is_empty(), "{name}: {errors:#?}");
@@ -75,7 +42,24 @@ fn readers_need_not_know_what_is_added() {
     value["added"] = json!({"deep": 1});
     value["results"][0]["latency_ns"]["p99_999"] = json!(1.0);
     value["local"]["device"]["temperature_c"] = json!(40);
-    assert_eq!(errors(&validator(), &value), [""; 0]);
+    assert_eq!(errors(&schema::for_readers(), &value), [""; 0]);
+}
+
+#[test]
+fn what_a_machine_does_not_tell_may_be_null_and_no_limit_has_a_word() {
+    let base = written(&documents::latency());
+    for (pointer, value) in [
+        ("/local/host", json!(null)),
+        ("/local/cpus_allowed", json!(null)),
+        ("/local/memlock_bytes", json!(null)),
+        ("/local/memlock_bytes", json!("unlimited")),
+        ("/test/warm_up", json!({"messages": 100, "seconds": 0.1})),
+        ("/test/warm_up", json!({"messages": null, "seconds": 0})),
+        ("/floor", json!(null)),
+    ] {
+        let value = with(&base, pointer, value);
+        assert_eq!(errors(&schema::for_readers(), &value), [""; 0], "{pointer}");
+    }
 }
 
 /// The latency document with the value at `pointer` replaced.
@@ -87,7 +71,7 @@ fn with(base: &Value, pointer: &str, replacement: Value) -> Value {
 
 #[test]
 fn broken_values_do_not_validate() {
-    let validator = validator();
+    let validator = schema::for_readers();
     let latency = written(&documents::latency());
     let broken = [
         ("/schema", json!("verbmark.result/2")),
@@ -108,9 +92,14 @@ fn broken_values_do_not_validate() {
         ("/test/shape", json!("throughput")),
         ("/test/stop", json!({"messages": 1, "seconds": 1.0})),
         ("/test/stop", json!({"messages": null, "seconds": null})),
+        ("/test/warm_up", json!({"messages": null, "seconds": null})),
+        ("/test/warm_up", json!({"messages": 16, "seconds": "100 ms"})),
         ("/test/sizes_bytes", json!([0])),
         ("/local/side", json!("left")),
-        ("/local/host", json!(null)),
+        ("/local/host", json!("")),
+        ("/local/memlock_bytes", json!("infinite")),
+        ("/local/memlock_bytes", json!(-1)),
+        ("/local/cpus_allowed", json!([])),
         ("/local/device/is_software", json!("no")),
         ("/local/device/link_layer", json!("RoCE")),
         ("/local/device/gid/type", json!("RoCEv2")),
@@ -160,9 +149,7 @@ fn broken_values_do_not_validate() {
 
 #[test]
 fn a_key_left_out_does_not_validate() {
-    let validator = validator();
-    // Added after the first documents were written, so readers do without.
-    let optional = ["/notes", "/floor", "/results/0/start_s", "/error/kind"];
+    let validator = schema::for_readers();
     let mut removed = 0;
     for document in [documents::latency(), documents::bandwidth(), documents::failed_mid_run()] {
         let value = written(&document);
@@ -172,6 +159,9 @@ fn a_key_left_out_does_not_validate() {
             "/error",
             "/test",
             "/test/stop",
+            "/test/warm_up",
+            "/local",
+            "/local/clock",
             "/local/device",
             "/local/device/gid",
             "/local/tcp",
@@ -191,7 +181,7 @@ fn a_key_left_out_does_not_validate() {
             "/claims",
         ] {
             let Some(object) = value.pointer(parent).and_then(Value::as_object) else { continue };
-            for key in object.keys().filter(|key| !optional.contains(&format!("{parent}/{key}").as_str())) {
+            for key in object.keys() {
                 let mut without = value.clone();
                 without.pointer_mut(parent).and_then(Value::as_object_mut).unwrap().remove(key);
                 assert!(!validator.is_valid(&without), "passed without {parent}/{key}");

@@ -81,8 +81,10 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     #[inline]
     fn reap(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
         let mut source = Source { cq: &self.rdma.send_cq, channel: None };
-        source.wait::<Spin<false>>(&mut self.wc, None, watch, &mut 0)?;
-        self.rdma.reaped = self.wc[0].id();
+        // Not into `self.wc`: the completion of the arrival is still to be checked.
+        let mut sent = [Wc::EMPTY];
+        source.wait::<Spin<false>>(&mut sent, None, watch, &mut 0)?;
+        self.rdma.reaped = sent[0].id();
         Ok(())
     }
 

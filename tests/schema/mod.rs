@@ -1,0 +1,46 @@
+//! `docs/result.schema.json`, as readers of documents use it and as this suite does, which knows every key.
+
+#![allow(dead_code, reason = "each test binary uses some of it")]
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+pub fn schema() -> Value {
+    serde_json::from_str(include_str!("../../docs/result.schema.json")).expect("the schema is JSON")
+}
+
+/// What a reader validates with: keys it does not know are fine.
+pub fn for_readers() -> Validator {
+    jsonschema::draft202012::new(&schema()).expect("the schema is a schema")
+}
+
+/// What this suite validates with: a key that is not described is an error.
+pub fn closed() -> Validator {
+    let mut schema = schema();
+    close(&mut schema);
+    jsonschema::draft202012::new(&schema).expect("the schema is a schema")
+}
+
+/// Every subschema that has `properties` forbids others.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            // Conditions repeat only the keys they are about.
+            let conditions = ["if", "then", "oneOf", "allOf"];
+            map.iter_mut()
+                .filter(|(key, _)| !conditions.contains(&key.as_str()))
+                .for_each(|(_, inner)| close(inner));
+            // A key named `properties` would be told from the keyword by not holding schemas; there is none.
+            if map.contains_key("properties") && map.contains_key("required") {
+                map.insert("additionalProperties".into(), json!(false));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+/// What is wrong with a document, with the place of each error.
+pub fn errors(validator: &Validator, value: &Value) -> Vec<String> {
+    validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect()
+}
