@@ -49,9 +49,7 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
     }
     let mut session = Session { plan, process, identity, core };
     let outcome = session.negotiate(&mut control, port.as_ref(), document);
-    let outcome = outcome.and_then(|(test, paths, shares_core)| {
-        let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
-        let clock = Clock::calibrate(process.epoch, clocksource.as_deref());
+    let outcome = outcome.and_then(|Agreement { test, paths, clock, shares_core }| {
         let device = device.map(|name| (name, plan.site.port));
         let mut lane = Lane { control, test, clock, shares_core, signalled: process.signalled, device };
         let outcome = session.measure(&mut lane, paths, document);
@@ -71,6 +69,14 @@ pub fn identity(document: &Document) -> Identity {
     }
 }
 
+/// What was agreed with the server, and what is ready for it.
+struct Agreement {
+    test: Test,
+    paths: Paths,
+    clock: Clock,
+    shares_core: bool,
+}
+
 struct Session<'a> {
     plan: &'a Plan,
     process: &'a Process<'a>,
@@ -84,7 +90,7 @@ impl Session<'_> {
         control: &mut Control,
         port: Option<&Port>,
         document: &mut Document,
-    ) -> Result<(Test, Paths, bool)> {
+    ) -> Result<Agreement> {
         let outcome = self.try_negotiate(control, port, document);
         if let Err(error) = &outcome {
             control.send_error(error);
@@ -97,7 +103,7 @@ impl Session<'_> {
         control: &mut Control,
         port: Option<&Port>,
         document: &mut Document,
-    ) -> Result<(Test, Paths, bool)> {
+    ) -> Result<Agreement> {
         let observer = self.process.observer;
         control.set_step(Step::Plan);
         let mut test = self.plan.test.clone();
@@ -146,8 +152,14 @@ impl Session<'_> {
             establish::note_socket(document, &tcp);
             paths.tcp = Some(tcp);
         }
+        // Before the ends introduce themselves: the other end's document has this clock too.
+        let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
+        let clock = Clock::calibrate(self.process.epoch, clocksource.as_deref());
+        if let Some(end) = &mut document.local {
+            ends::add_clock(end, &clock);
+        }
         establish::introduce(control, document)?;
-        Ok((test, paths, offer.shares_core))
+        Ok(Agreement { test, paths, clock, shares_core: offer.shares_core })
     }
 
     /// Chooses the path, and cuts a sweep to what both devices take.
@@ -203,9 +215,6 @@ impl Session<'_> {
     }
 
     fn measure(&mut self, lane: &mut Lane, mut paths: Paths, document: &mut Document) -> Result<()> {
-        if let Some(end) = &mut document.local {
-            ends::add_clock(end, &lane.clock);
-        }
         let loop_ns = match lane.clock.source() {
             ClockSource::MonotonicRaw => floor::loop_ns(Raw, &lane.clock, &lane.watch()),
             ClockSource::Tsc | ClockSource::Cntvct => floor::loop_ns(Counter, &lane.clock, &lane.watch()),
