@@ -14,7 +14,7 @@ need_packages() {
     return 0
   fi
   for package; do
-    is_installed "$package" || missing+=("$package")
+    [[ " ${missing[*]} " == *" $package "* ]] || is_installed "$package" || missing+=("$package")
   done
   ((${#missing[@]} > 0)) || return 0
 
