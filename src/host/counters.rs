@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use super::{Missing, read};
+use crate::sys;
 
 /// Counters of one port by their kernel's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,6 +42,12 @@ impl DeviceCounters {
         }
         Self(counters)
     }
+}
+
+/// What the kernel counts of one TCP connection, under the names of `ss(8)`; empty for other sockets.
+pub fn connection_counters(socket: BorrowedFd<'_>) -> DeviceCounters {
+    let retransmits = sys::socket::retransmits(socket).map(|count| ("retrans".to_owned(), count.into()));
+    DeviceCounters(retransmits.into_iter().collect())
 }
 
 /// What was counted between two readings. A counter that went back was reset or taken away in between, and has no

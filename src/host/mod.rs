@@ -19,7 +19,7 @@ mod numa;
 mod route;
 
 pub use cores::{Choice, Cores, pin};
-pub use counters::{DeviceCounters, delta};
+pub use counters::{DeviceCounters, connection_counters, delta};
 pub use cpu::{CpuMeter, CpuUse};
 pub use interfaces::{Address, Interface, holder, interfaces};
 pub use machine::{Machine, MemoryLock, Unlimited};

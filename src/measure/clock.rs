@@ -131,6 +131,14 @@ impl Clock {
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 
+    /// Nanoseconds from the epoch to a moment in ticks.
+    pub fn since_epoch(&self, ticks: u64) -> u64 {
+        match self.source {
+            ClockSource::MonotonicRaw => ticks.saturating_sub(self.start.raw_ns),
+            ClockSource::Tsc | ClockSource::Cntvct => self.ns(ticks.saturating_sub(self.start.ticks)),
+        }
+    }
+
     /// What the run says of its clock, with the rate compared once more over the whole run.
     pub fn report(&self) -> ClockReport {
         let calibration_ppm = (self.source != ClockSource::MonotonicRaw).then(|| {

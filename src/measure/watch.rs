@@ -143,33 +143,45 @@ pub trait Wake {
 }
 
 /// Polls without pause. With `YIELDS`, both ends share one core and each empty poll offers it to the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Spin<const YIELDS: bool> {
-    empty: u64,
+    /// Empty polls until the next look: counting down to zero is one instruction less than counting up to a limit.
+    until_look: u32,
+    looks: u64,
     since: Option<Instant>,
 }
 
+impl<const YIELDS: bool> Default for Spin<YIELDS> {
+    #[inline(always)]
+    fn default() -> Self {
+        Self { until_look: LOOK_EVERY, looks: 0, since: None }
+    }
+}
+
 /// Empty polls between two looks: some 40 us of polling on a NIC, so that a look never falls into a short wait.
-const LOOK_EVERY: u64 = 4096;
+const LOOK_EVERY: u32 = 4096;
 
 impl<const YIELDS: bool> Waiting for Spin<YIELDS> {
     const SLEEPS: bool = false;
 
     #[inline]
     fn idle<S: Wake>(&mut self, _source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {
-        self.empty += 1;
         if YIELDS {
             std::thread::yield_now();
         }
-        if self.empty.is_multiple_of(LOOK_EVERY) {
+        self.until_look -= 1;
+        if self.until_look == 0 {
+            self.until_look = LOOK_EVERY;
+            self.looks += 1;
             watch.look(&mut self.since)?;
             return Ok(true);
         }
         Ok(false)
     }
 
+    #[inline]
     fn empty_polls(&self) -> u64 {
-        self.empty
+        self.looks * u64::from(LOOK_EVERY) + u64::from(LOOK_EVERY - self.until_look)
     }
 }
 

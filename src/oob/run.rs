@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Token;
 use crate::ops::Verb;
 use crate::plan::{Shape, Test, Transport};
-use crate::result::{CpuUse, ResultRow, Status};
+use crate::result::{CpuUse, End, Missing, ResultRow, Status};
 
 /// Client: what it came for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +46,15 @@ pub struct Request {
 pub struct Accept {
     /// What data connections show.
     pub token: Token,
+}
+
+/// Both: who they are, and what they could not find out of themselves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Introduction {
+    /// The facts of this end.
+    pub end: End,
+    /// Paths begin at the end.
+    pub missing: Vec<Missing>,
 }
 
 /// Client: what comes next.

@@ -195,6 +195,9 @@ impl Document {
                 );
             }
         }
+        for (name, reason) in row.absent() {
+            self.miss(format!("results[{index}].{name}"), reason);
+        }
         self.results.push(row);
     }
 

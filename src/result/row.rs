@@ -157,6 +157,52 @@ impl ResultRow {
     }
 }
 
+impl ResultRow {
+    /// What this row should have and has not, and why. Values that its kind of test never has are not among them.
+    pub(super) fn absent(&self) -> Vec<(String, &'static str)> {
+        let mut absent = Vec::new();
+        let mut expect = |has: bool, name: &str, reason| {
+            if !has {
+                absent.push((name.to_owned(), reason));
+            }
+        };
+        expect(self.limited_by.is_some(), "limited_by", "this version draws no verdict from its counts");
+        expect(self.window_s.is_some(), "window_s", "the run ended before the window closed");
+        expect(self.achieved_per_s.is_some(), "achieved_per_s", "the run ended before the window closed");
+        expect(self.start_s.is_some(), "start_s", "the run ended before the window closed");
+        expect(self.received.is_some(), "received", "the target is not told of these messages");
+        expect(self.lost.is_some(), "lost", "the target is not told of these messages");
+        let own_reference = "CLOCK_MONOTONIC_RAW is its own reference";
+        expect(self.uncertainty.calibration_ppm.is_some(), "uncertainty.calibration_ppm", own_reference);
+        if self.latency_ns.is_some() {
+            let unknown = "this version does not estimate it";
+            expect(self.uncertainty.median_interval_ns.is_some(), "uncertainty.median_interval_ns", unknown);
+        }
+        if let Some(bandwidth) = &self.bandwidth {
+            let short = "the window has no two whole intervals";
+            expect(bandwidth.interval_min_bytes_per_s.is_some(), "bandwidth.interval_min_bytes_per_s", short);
+        }
+        for (end, cpu) in [("client", &self.cpu.client), ("server", &self.cpu.server)] {
+            match cpu {
+                None => expect(false, &format!("cpu.{end}"), "the run ended before this end reported"),
+                Some(cpu) => {
+                    let short = "the phase was too short for the kernel to split it";
+                    expect(cpu.user_ns.is_some(), &format!("cpu.{end}.user_ns"), short);
+                    expect(cpu.system_ns.is_some(), &format!("cpu.{end}.system_ns"), short);
+                }
+            }
+        }
+        for (end, counters) in [("client", &self.counters.client), ("server", &self.counters.server)] {
+            expect(
+                counters.is_some(),
+                &format!("counters.{end}"),
+                "nothing counts on this path, or the run ended early",
+            );
+        }
+        absent
+    }
+}
+
 /// Relative width of a bucket at three significant digits.
 const QUANTISATION: f64 = 0.001;
 

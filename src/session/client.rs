@@ -47,18 +47,14 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
     if let Some(core) = core {
         host::pin(core)?;
     }
-    let mut session = Session { plan, process, identity, core };
-    let outcome = session.negotiate(&mut control, port.as_ref(), document);
-    let outcome = outcome.and_then(|Agreement { test, paths, clock, shares_core }| {
-        let device = device.map(|name| (name, plan.site.port));
-        let mut lane = Lane { control, test, clock, shares_core, signalled: process.signalled, device };
-        let outcome = session.measure(&mut lane, paths, document);
-        if let Err(error) = &outcome {
-            lane.control.send_error(error);
-        }
-        outcome
-    });
-    outcome
+    let session = Session { plan, process, identity, core };
+    let negotiated = session.negotiate(&mut control, port.as_ref(), document);
+    let Agreement { test, mut paths, clock, shares_core } =
+        negotiated.inspect_err(|error| control.send_error(error))?;
+    let device = device.map(|name| (name, plan.site.port));
+    let socket = paths.tcp.as_ref().and_then(|tcp| tcp.stream().try_clone().ok());
+    let mut lane = Lane { control, test, clock, shares_core, signalled: process.signalled, device, socket };
+    session.measure(&mut lane, &mut paths, document).inspect_err(|error| lane.control.send_error(error))
 }
 
 /// Who speaks, for the preamble.
@@ -85,21 +81,9 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// Agrees on a test, and connects the paths.
     fn negotiate(
-        &mut self,
-        control: &mut Control,
-        port: Option<&Port>,
-        document: &mut Document,
-    ) -> Result<Agreement> {
-        let outcome = self.try_negotiate(control, port, document);
-        if let Err(error) = &outcome {
-            control.send_error(error);
-        }
-        outcome
-    }
-
-    fn try_negotiate(
-        &mut self,
+        &self,
         control: &mut Control,
         port: Option<&Port>,
         document: &mut Document,
@@ -214,7 +198,8 @@ impl Session<'_> {
         }
     }
 
-    fn measure(&mut self, lane: &mut Lane, mut paths: Paths, document: &mut Document) -> Result<()> {
+    /// Measures every size over every path.
+    fn measure(&self, lane: &mut Lane, paths: &mut Paths, document: &mut Document) -> Result<()> {
         let loop_ns = match lane.clock.source() {
             ClockSource::MonotonicRaw => floor::loop_ns(Raw, &lane.clock, &lane.watch()),
             ClockSource::Tsc | ClockSource::Cntvct => floor::loop_ns(Counter, &lane.clock, &lane.watch()),
@@ -232,30 +217,27 @@ impl Session<'_> {
                 observer.measuring(&self.name(transport, size), document.results.len(), of);
                 lane.control.set_step(Step::Measure);
                 lane.control.send(&Command::Point { transport, size })?;
-                let mut point = Recorder::default();
-                let outcome = lane.test.verb.visit(AtClient {
-                    lane,
-                    paths: &mut paths,
-                    transport,
-                    size,
-                    recorder: &mut point,
-                });
-                let mut row = row(lane, transport, size, &point, outcome.as_ref().ok(), loop_ns);
-                if let Err(error) = &outcome {
-                    if error.kind == Kind::Invalid {
-                        row.validity.invalid(&error.message);
-                    } else {
-                        row.validity.disturbed("the run ended early");
-                    }
-                    if row.messages > 0 {
+                let mut recorder = Recorder::default();
+                let point = AtClient { lane, paths, transport, size, recorder: &mut recorder };
+                let outcome = point.lane.test.verb.visit(point);
+                let mut row = row(lane, transport, size, &recorder, outcome.as_ref().ok(), loop_ns);
+                match outcome {
+                    Ok(_) => {
+                        disturbances(document, &mut row);
+                        lane.control.send(&Command::Row(Box::new(row.clone())))?;
                         document.add_row(row);
                     }
-                } else {
-                    disturbances(document, &mut row);
-                    lane.control.send(&Command::Row(Box::new(row.clone())))?;
-                    document.add_row(row);
+                    Err(error) => {
+                        match error.kind {
+                            Kind::Invalid => row.validity.invalid(&error.message),
+                            _ => row.validity.disturbed("the run ended early"),
+                        }
+                        if row.messages > 0 {
+                            document.add_row(row);
+                        }
+                        return Err(error);
+                    }
                 }
-                outcome?;
             }
             observer.measured(document);
         }

@@ -17,16 +17,15 @@ pub fn describe(document: &mut Document, side: Side, port: Option<&Port>, core: 
         let fact = fact.within("local");
         document.miss(fact.path, fact.reason);
     }
-    End {
-        side,
-        machine,
-        core,
-        numa_node: core.and_then(host::node_of_core),
-        process: Process::current(),
-        clock: None,
-        device: port.map(device),
-        tcp: None,
+    let numa_node = core.and_then(host::node_of_core);
+    if core.is_some() && numa_node.is_none() {
+        document.miss("local.numa_node", "the kernel has no NUMA node for the core");
     }
+    let device = port.map(device);
+    if device.as_ref().is_some_and(|device| device.numa_node.is_none()) {
+        document.miss("local.device.numa_node", "the device is on no NUMA node that the kernel names");
+    }
+    End { side, machine, core, numa_node, process: Process::current(), clock: None, device, tcp: None }
 }
 
 fn device(port: &Port) -> Device {

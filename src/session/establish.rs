@@ -6,8 +6,9 @@ use super::ends;
 use super::lane::STEP;
 use crate::error::{Error, Result, Step};
 use crate::oob::Control;
+use crate::oob::run::Introduction;
 use crate::plan::{Side, Test};
-use crate::result::{Document, End};
+use crate::result::{Document, Missing};
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::rdma::{Endpoint, Port, Prepared, Rdma, Reads};
 use crate::transport::tcp::Tcp;
@@ -73,7 +74,15 @@ pub fn introduce(control: &mut Control, document: &mut Document) -> Result<()> {
     let Some(local) = document.local.clone() else {
         return Err(Error::failed(Step::Exchange, "this end has no facts of itself"));
     };
-    let remote: End = control.exchange(&local, "the facts of the other end", STEP)?;
+    let ours = document.missing.iter().filter_map(|missing| {
+        Some(Missing { path: missing.path.strip_prefix("local.")?.into(), reason: missing.reason.clone() })
+    });
+    let introduction = Introduction { end: local.clone(), missing: ours.collect() };
+    let Introduction { end: remote, missing } =
+        control.exchange(&introduction, "the facts of the other end", STEP)?;
+    for missing in missing {
+        document.miss(format!("remote.{}", missing.path), missing.reason);
+    }
     let same_host = local.machine.boot_id.is_some() && local.machine.boot_id == remote.machine.boot_id;
     document.same_host = Some(same_host);
     let both_paths = local.device.is_some() && local.tcp.is_some();

@@ -1,6 +1,7 @@
 //! What every phase of a run needs at either end: control connection, clock, and how a loop's end is understood.
 
 use std::collections::BTreeMap;
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub struct Lane {
     pub signalled: &'static AtomicBool,
     /// Name and port of the RDMA device, for its counters.
     pub device: Option<(String, u8)>,
+    /// The data connection, for the kernel's counters of it.
+    pub socket: Option<TcpStream>,
 }
 
 impl Lane {
@@ -65,6 +68,15 @@ impl Lane {
                 all.saturating_add(warm_up + spare)
             }
         }
+    }
+
+    /// What the device of a path counts, or the kernel; `None` where it counts nothing.
+    fn counters(&self, transport: Transport) -> Option<DeviceCounters> {
+        let counters = match transport {
+            Transport::Rdma => self.device.as_ref().map(|(name, port)| DeviceCounters::read(name, *port)),
+            Transport::Tcp => self.socket.as_ref().map(|socket| host::connection_counters(socket.as_fd())),
+        };
+        counters.filter(|counters| !counters.0.is_empty())
     }
 
     /// The error behind a loop's end. The peer's word comes first: it knows what happened to it.
@@ -131,15 +143,11 @@ const SPLIT_FROM_NS: u64 = 100_000_000;
 impl Meter {
     /// Starts.
     pub fn start(lane: &Lane, transport: Transport) -> Self {
-        let counters = match (transport, &lane.device) {
-            (Transport::Rdma, Some((name, port))) => Some(DeviceCounters::read(name, *port)),
-            _ => None,
-        };
-        Self { counters, cpu: CpuMeter::start() }
+        Self { counters: lane.counters(transport), cpu: CpuMeter::start() }
     }
 
     /// Stops, for a phase of `messages` messages.
-    pub fn stop(self, lane: &Lane, messages: u64, tally: Tally) -> Cost {
+    pub fn stop(self, lane: &Lane, transport: Transport, messages: u64, tally: Tally) -> Cost {
         let used = self.cpu.and_then(|meter| meter.stop()).ok();
         let mut cost = Cost::default();
         if let Some(used) = &used {
@@ -165,10 +173,8 @@ impl Meter {
             }
             .per_message(messages)
         });
-        cost.counters = self.counters.zip(lane.device.as_ref()).and_then(|(before, (name, port))| {
-            let (counted, _) = host::delta(&before, &DeviceCounters::read(name, *port));
-            Some(counted).filter(|counted| !counted.is_empty())
-        });
+        cost.counters =
+            self.counters.zip(lane.counters(transport)).map(|(before, after)| host::delta(&before, &after).0);
         cost
     }
 }

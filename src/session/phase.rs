@@ -18,6 +18,8 @@ const CHECKED: u64 = 16;
 pub struct Measured {
     /// Messages sent in the phase, warm-up included.
     pub sent: u64,
+    /// When the window opened, in ns since the process began.
+    pub opened_ns: u64,
     /// Length of the window in ns.
     pub window_ns: u64,
     /// This end's cost of the window.
@@ -91,11 +93,12 @@ pub fn latency_client<P: RoundTrip + Counted>(
     let opened = with_ticks!(lane, ticks => ticks.now());
     let outcome = initiate(lane, path, stop.into(), verify, histogram);
     let window_ns = with_ticks!(lane, ticks => lane.clock.ns(ticks.now().wrapping_sub(opened)));
-    let cost = meter.stop(lane, histogram.samples(), path.tally().since(before));
+    let cost = meter.stop(lane, transport, histogram.samples(), path.tally().since(before));
     let messages = outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let report = end(lane, Step::Measure, warmed + messages)?;
     begin_over(lane)?;
-    Ok(Measured { sent: warmed + messages, window_ns, cost, report })
+    let opened_ns = lane.clock.since_epoch(opened);
+    Ok(Measured { sent: warmed + messages, opened_ns, window_ns, cost, report })
 }
 
 fn begin_over(lane: &mut Lane) -> Result<()> {
@@ -136,7 +139,7 @@ pub fn latency_server<P: RoundTrip + Counted>(
         } else {
             latency::respond::<P, false>(path, &watch)
         };
-        let cost = meter.stop(lane, answered, path.tally().since(before));
+        let cost = meter.stop(lane, transport, answered, path.tally().since(before));
         let Done { messages } = done_after(lane, halt, step)?;
         report(lane, Some(answered), cost)?;
         if answered != messages {
@@ -201,7 +204,7 @@ pub fn passive_server(
         if let Some((first, end)) = checked {
             check(first, end)?;
         }
-        let cost = meter.stop(lane, messages, Tally::default());
+        let cost = meter.stop(lane, transport, messages, Tally::default());
         report(lane, None, cost)?;
     }
 }
@@ -227,7 +230,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     let (clock, watch, depth) = (&lane.clock, &lane.watch(), u64::from(test.tx_depth));
     let outcome = with_ticks!(lane, ticks =>
         bandwidth::stream(path, ticks, clock, depth, test.warm_up, test.stop, watch, sample));
-    let cost = meter.stop(lane, sample.posted, path.tally().since(before));
+    let cost = meter.stop(lane, transport, sample.posted, path.tally().since(before));
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let report = end(lane, Step::Measure, sample.posted)?;
 
@@ -236,7 +239,8 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
         check_messages(lane, path, window, pulls, Step::Verify)?;
     }
     begin_over(lane)?;
-    Ok(Measured { sent: sample.posted, window_ns: sample.window_ns, cost, report })
+    let opened_ns = lane.clock.since_epoch(sample.opened);
+    Ok(Measured { sent: sample.posted, opened_ns, window_ns: sample.window_ns, cost, report })
 }
 
 /// Sends `count` messages in batches that have buffers of their own, each checked where it arrives.
@@ -306,7 +310,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         lane.control.send(&Ready {})?;
         let mut taken = 0;
         let sent = take_all(lane, path, limit, checked.is_some(), step, &mut taken)?;
-        let cost = meter.stop(lane, taken, path.tally().since(before));
+        let cost = meter.stop(lane, transport, taken, path.tally().since(before));
         if let (false, Some(first)) = (pulls, checked) {
             for message in first..first + taken {
                 path.check(message)?;

@@ -66,6 +66,7 @@ pub fn row(
         row.validity.invalid(format!("the clock's rate moved by {ppm:.0} ppm during the run"));
     }
     if let Some(measured) = measured {
+        row.start_s = Some(measured.opened_ns as f64 / 1e9);
         row.sent = Some(measured.sent);
         row.received = measured.report.messages;
         row.lost = row.received.map(|received| measured.sent - received.min(measured.sent));
@@ -98,6 +99,9 @@ const PREEMPTED_PER_S: f64 = 10.0;
 
 /// Warns of what disturbed a row.
 pub fn disturbances(document: &mut Document, row: &mut ResultRow) {
+    for reason in &row.validity.reasons {
+        document.warn("disturbed", format!("{}: {reason}", row.id));
+    }
     let path = match row.transport {
         Transport::Rdma => "rdma",
         Transport::Tcp => "tcp",
@@ -116,9 +120,7 @@ pub fn disturbances(document: &mut Document, row: &mut ResultRow) {
         for (name, meaning) in TROUBLE {
             let moved = counters.as_ref().and_then(|counters| counters.get(*name)).copied().unwrap_or(0);
             if moved > 0 {
-                let line = format!(
-                    "the {end}'s device counted {name} {moved} times during {path} {size}: {meaning}"
-                );
+                let line = format!("the {end} counted {name} {moved} times during {path} {size}: {meaning}");
                 row.validity.disturbed(&line);
                 document.warn("device_counter", line);
             }
@@ -129,6 +131,7 @@ pub fn disturbances(document: &mut Document, row: &mut ResultRow) {
 /// Counters that do not move on a quiet path (`Documentation/ABI/stable/sysfs-class-infiniband` and the drivers' own
 /// names), and what it means when they do. Those that rxe moves without cause are left out.
 const TROUBLE: &[(&str, &str)] = &[
+    ("retrans", "TCP segments were lost or late"),
     ("rnr_nak_retry_err", "the receiver had no receive posted"),
     ("rcvd_rnr_err", "the receiver had no receive posted"),
     ("packet_seq_err", "packets were lost or came out of order"),

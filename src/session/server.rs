@@ -90,7 +90,7 @@ impl<'a> Server<'a> {
         }
         let device = self.port.as_ref().map(|port| (port.device().name().to_owned(), self.plan.site.port));
         let signalled = self.process.signalled;
-        let mut lane = Lane { control, test, clock, shares_core, signalled, device };
+        let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket: None };
         let outcome = self.carry_out(&mut lane, &token, agreed.as_ref(), core, document);
         if let Err(error) = &outcome {
             lane.control.send_error(error);
@@ -204,6 +204,7 @@ impl<'a> Server<'a> {
             let stream = self.accept_data(lane)?;
             let tcp = establish::connect_tcp(&mut lane.control, stream, &test, Side::Server)?;
             establish::note_socket(document, &tcp);
+            lane.socket = tcp.stream().try_clone().ok();
             paths.tcp = Some(tcp);
         }
         establish::introduce(&mut lane.control, document)?;

@@ -2,3 +2,4 @@
 #![allow(unsafe_code)] // reason: each function here is a safe wrapper around one instruction or call
 
 pub mod counter;
+pub mod socket;

@@ -151,8 +151,8 @@ impl<'s, O: Op, W: Waiting> PingPong<'s, O, W> {
         };
         Self {
             tcp,
-            out: vec![0; out],
-            into: vec![0; into],
+            out: vec![1; out],
+            into: vec![1; into],
             started: 0,
             finished: 0,
             tally: Tally::default(),
@@ -212,7 +212,8 @@ struct Ring {
 
 impl Ring {
     fn new(size: usize, slots: usize) -> Self {
-        Self { bytes: vec![0; size * slots], size, moved: 0 }
+        // Not zero: the kernel backs untouched pages of zeros by one page, which would never leave the cache.
+        Self { bytes: vec![1; size * slots], size, moved: 0 }
     }
 
     fn slots(&self) -> u64 {

@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use ibverbs_sys::{ibv_access_flags, ibv_mr, ibv_pd};
 use nix::errno::Errno;
@@ -79,8 +79,16 @@ impl Region {
     /// # Panics
     /// If they do not fit.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        for (cell, &byte) in self.cells(offset, bytes.len()).iter().zip(bytes) {
+        let (head, words, tail) = words(self.cells(offset, bytes.len()));
+        let (first, rest) = bytes.split_at(head.len());
+        let (middle, last) = rest.split_at(words.len() * WORD);
+        for (cell, &byte) in head.iter().zip(first).chain(tail.iter().zip(last)) {
             cell.store(byte, Ordering::Relaxed);
+        }
+        for (cell, bytes) in words.iter().zip(middle.chunks_exact(WORD)) {
+            let mut word = [0; WORD];
+            word.copy_from_slice(bytes);
+            cell.store(u64::from_ne_bytes(word), Ordering::Relaxed);
         }
     }
 
@@ -89,8 +97,14 @@ impl Region {
     /// # Panics
     /// If the region has not as many.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
-        for (cell, byte) in self.cells(offset, into.len()).iter().zip(into) {
+        let (head, words, tail) = words(self.cells(offset, into.len()));
+        let (first, rest) = into.split_at_mut(head.len());
+        let (middle, last) = rest.split_at_mut(words.len() * WORD);
+        for (cell, byte) in head.iter().zip(first).chain(tail.iter().zip(last)) {
             *byte = cell.load(Ordering::Relaxed);
+        }
+        for (cell, bytes) in words.iter().zip(middle.chunks_exact_mut(WORD)) {
+            bytes.copy_from_slice(&cell.load(Ordering::Relaxed).to_ne_bytes());
         }
     }
 
@@ -120,6 +134,17 @@ impl Region {
         // these bytes, other threads and devices among them; an AtomicU8 has the size and alignment of a byte.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU8>(), len) }
     }
+}
+
+/// Bytes that are copied at a time.
+const WORD: usize = size_of::<AtomicU64>();
+
+/// The same bytes as whole words, with what stands before and behind them.
+fn words(cells: &[AtomicU8]) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
+    // SAFETY: any eight bytes are a valid AtomicU64, `align_to` gives only aligned ones, and both types may be shared.
+    // Who writes a word while it is copied leaves some mixture of bytes, as for single bytes; the caller waits for the
+    // completion that says nobody does.
+    unsafe { cells.align_to() }
 }
 
 impl Drop for Region {

@@ -89,7 +89,7 @@ impl Port {
                     attr.gid_table_len
                 ),
             )
-            .with_remedy("leave -x away to have the pair chosen, or see the table with `verbmark devices`"));
+            .with_remedy("leave -x away to have the pair chosen, or see the table with `ibv_devinfo -v`"));
         }
         let gids = context.gid_table(site.port)?;
         let device = context.attr()?;
@@ -233,6 +233,8 @@ pub struct Rdma {
     depth: u64,
     rx_depth: u64,
     signal_every: u64,
+    /// Sends until the next one that asks for a completion.
+    until_signal: u64,
     // Numbers that go on from size to size, the same at both ends.
     sent: u64,
     reaped: u64,
@@ -293,6 +295,7 @@ impl Prepared {
             depth: test.tx_depth.into(),
             rx_depth: if receives { test.rx_depth.into() } else { 0 },
             signal_every: test.signal_every.into(),
+            until_signal: test.signal_every.into(),
             sent: 0,
             reaped: 0,
             receives_posted: 0,
@@ -422,6 +425,19 @@ impl Rdma {
     /// The payload of this size goes into the work request.
     pub fn inlines(&self, verb: Verb, size: u64) -> bool {
         verb.facts().may_inline && size <= u64::from(self.qp.caps().max_inline)
+    }
+
+    /// Counts one more send. Whether it asks for a completion: each `signal_every`th does, so that no more than that
+    /// many are ever without one behind them.
+    #[inline(always)]
+    fn count_send(&mut self, must_signal: bool) -> bool {
+        self.sent += 1;
+        self.until_signal -= 1;
+        let signalled = must_signal || self.until_signal == 0;
+        if signalled {
+            self.until_signal = self.signal_every;
+        }
+        signalled
     }
 
     fn slot_offset(&self, message: u64) -> usize {

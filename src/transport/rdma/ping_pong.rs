@@ -158,17 +158,13 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
     fn start(&mut self, _watch: &Watch<'_>) -> Result<(), Halt> {
         let facts = const { O::FACTS };
         self.started += 1;
-        self.rdma.sent += 1;
         if facts.arrival == Arrival::LastByte {
             self.rdma.memory.region().store_release(self.size - 1, flag(self.started));
         }
         if facts.carries_imm() {
             self.sender.set_imm(self.started as u32);
         }
-        let signalled = match facts.peer {
-            Peer::Passive => true,
-            Peer::Echoes => self.rdma.sent.is_multiple_of(self.rdma.signal_every),
-        };
+        let signalled = self.rdma.count_send(matches!(facts.peer, Peer::Passive));
         self.sender.set_id(self.rdma.sent);
         self.sender.post(signalled)?;
         Ok(())

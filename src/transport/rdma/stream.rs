@@ -24,7 +24,6 @@ pub struct Streamer<'r, O, W> {
     /// The slot of the next message, in bytes from the start of the buffer.
     at: usize,
     end: usize,
-    until_signal: u64,
     tally: Tally,
     _types: PhantomData<(O, W)>,
 }
@@ -39,7 +38,6 @@ impl<'r, O: Op, W: Waiting> Streamer<'r, O, W> {
         let inline = facts.may_inline && size as u64 <= u64::from(rdma.qp.caps().max_inline);
         let sender = rdma.qp.sender(opcode(facts.opcode), rdma.memory.slice(at, size), remote, inline);
         let end = rdma.layout.stride * rdma.layout.slots;
-        let until_signal = rdma.signal_every;
         Self {
             rdma,
             sender,
@@ -47,7 +45,6 @@ impl<'r, O: Op, W: Waiting> Streamer<'r, O, W> {
             size,
             at,
             end,
-            until_signal,
             tally: Tally::default(),
             _types: PhantomData,
         }
@@ -56,11 +53,8 @@ impl<'r, O: Op, W: Waiting> Streamer<'r, O, W> {
     #[inline(always)]
     fn post_one(&mut self, must_signal: bool) -> Result<()> {
         let facts = const { O::FACTS };
-        self.rdma.sent += 1;
-        self.until_signal -= 1;
-        let signalled = must_signal || self.until_signal == 0;
+        let signalled = self.rdma.count_send(must_signal);
         if signalled {
-            self.until_signal = self.rdma.signal_every;
             self.sender.set_id(self.rdma.sent);
         }
         if facts.carries_imm() {

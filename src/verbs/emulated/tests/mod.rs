@@ -1,6 +1,7 @@
 //! Tests through the provider and its operations table, as the safe layer above uses them.
 
 mod concurrency;
+mod cost;
 mod device;
 mod errors;
 mod events;
