@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
+pub mod proxy;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -122,6 +124,11 @@ impl Running {
     /// What it has said on standard error so far.
     pub fn said(&self) -> String {
         self.err.so_far()
+    }
+
+    /// What it has printed on standard output so far.
+    pub fn printed(&self) -> String {
+        self.out.so_far()
     }
 
     /// Waits for a line on standard error that holds `part`.

@@ -76,12 +76,17 @@ impl Proxy {
 
     /// Ends all connections, and takes no more.
     pub fn cut(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.refuse();
         self.locked(|inner| {
             for stream in inner.streams.drain(..) {
                 let _ = stream.shutdown(Shutdown::Both);
             }
         });
+    }
+
+    /// Takes no more connections; those there are go on.
+    pub fn refuse(&self) {
+        self.closed.store(true, Ordering::SeqCst);
         // Wakes whoever accepts.
         let _ = TcpStream::connect(self.address);
     }
@@ -129,7 +134,8 @@ impl Proxy {
             let message = serde_json::from_slice(&body).expect("frames are JSON");
             let frame = Frame { from, message };
             // A data connection has one frame each way, and then bytes of any kind.
-            is_data = frame.message.pointer("/ok/purpose/data").is_some() || (is_first && self.answers_data(&frame));
+            is_data = frame.message.pointer("/ok/purpose/data").is_some()
+                || (is_first && self.answers_data(&frame));
             if !self.may_pass(frame) {
                 return Ok(());
             }
