@@ -191,16 +191,34 @@ fn strangers_never_end_a_server_nor_keep_a_client_waiting() {
     server.finish().exits(0);
 }
 
+/// Says hello as a client does that wants to measure.
+fn say_hello(port: u16) -> TcpStream {
+    let hello = br#"{"ok":{"identity":{"tool":"0.1.0","boot_id":null},"purpose":{"run":{}}}}"#;
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let length = (hello.len() as u32).to_be_bytes();
+    stream.write_all(&[b"verbmark/1\n", &length[..], hello].concat()).expect("it reads");
+    stream
+}
+
+#[test]
+fn a_server_that_is_stopped_tells_the_client_it_talks_with() {
+    let (server, port) = server("send_lat", "--tcp-only");
+    let mut client = say_hello(port);
+    // Its welcome: from here on it waits for a proposal.
+    client.read_exact(&mut [0; 16]).expect("a welcome");
+    server.signal(Signal::SIGTERM);
+    server.finish().exits(130).says(&["error: plan: stopped by a signal"]);
+    let mut last = String::new();
+    client.read_to_string(&mut last).expect("it closes");
+    assert!(last.contains("stopped by a signal"), "{last}");
+}
+
 #[test]
 fn a_client_that_stops_talking_is_given_up_and_the_next_one_served() {
     let _turn = suite::turn();
     let (mut server, port) = server("send_lat", "--tcp-only -v");
-    // It says hello, and then nothing: neither a proposal nor goodbye.
-    let hello = br#"{"ok":{"identity":{"tool":"0.1.0","boot_id":null},"purpose":{"run":{}}}}"#;
-    let mut half = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
-    half.write_all(b"verbmark/1\n").expect("it reads");
-    half.write_all(&(hello.len() as u32).to_be_bytes()).expect("it reads");
-    half.write_all(hello).expect("it reads");
+    // Neither a proposal nor goodbye follows.
+    let _half = say_hello(port);
     server.line_with("was not served");
     measure("send_lat", "127.0.0.1", port, "-n 10 --connect-timeout 60");
     server.finish().exits(0);

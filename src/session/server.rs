@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, STEP};
 use super::{Process, client, ends, phase};
-use crate::error::{Error, Result, Step};
+use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{Clock, Sleep, Spin, Waiting};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
@@ -107,9 +107,11 @@ impl<'a> Server<'a> {
                     let peer = control.peer_addr();
                     match self.negotiate(&mut control, &hello.identity, document) {
                         Ok(agree) => return Ok(agree(control)),
-                        Err(error) if self.is_stopped() => return Err(error),
                         Err(error) => {
                             control.send_error(&error);
+                            if error.kind == Kind::Interrupted {
+                                return Err(error);
+                            }
                             observer.say(&format!("client {peer} was not served: {}", error.message));
                         }
                     }
@@ -120,10 +122,6 @@ impl<'a> Server<'a> {
                 Some(Incoming::Data { .. }) | None => {}
             }
         }
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.process.signalled.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Hears what a client wants. On success the client holds our agreement, and the run has begun.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
+pub mod proxy;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -119,18 +121,13 @@ impl Running {
         self.child.try_wait().expect("it is our child").is_none()
     }
 
-    /// Since it was started.
-    pub fn age(&self) -> Duration {
-        self.since.elapsed()
-    }
-
     /// What it has said on standard error so far.
     pub fn said(&self) -> String {
         self.err.so_far()
     }
 
-    /// What it has shown on standard output so far.
-    pub fn shown(&self) -> String {
+    /// What it has printed on standard output so far.
+    pub fn printed(&self) -> String {
         self.out.so_far()
     }
 
