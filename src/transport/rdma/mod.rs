@@ -9,6 +9,7 @@ use crate::host;
 use crate::ops::{Arrival, Verb};
 use crate::plan::{Shape, Side, Site, Test, Wait};
 use crate::transport::path::{self, GidFact, PathChoice, PortFacts};
+use crate::transport::pattern::Pattern;
 use crate::verbs::{
     self, Access, Address, Channel, Context, Cq, DeviceAttr, Grh, Init, LinkLayer, Mr, PortAttr, PortState,
     Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts,
@@ -446,6 +447,17 @@ impl Rdma {
 
     fn remote_slot(&self, message: u64) -> RemoteSlice {
         RemoteSlice { addr: self.remote.addr + self.slot_offset(message) as u64, rkey: self.remote.rkey }
+    }
+
+    /// Writes the pattern of `seed` for a message of a bandwidth test into its slot.
+    fn stamp(&self, seed: u64, message: u64, size: usize) {
+        Pattern::new(seed, message).stamp(self.memory.region(), self.slot_offset(message), size);
+    }
+
+    /// Compares the slot of a message of a bandwidth test with its pattern.
+    fn check(&self, message: u64, size: usize) -> Result<()> {
+        let at = self.slot_offset(message);
+        Pattern::new(self.seed, message).check(self.memory.region(), at, size, message)
     }
 
     /// Fills the receive queue. In a latency test all receives land in the second slot; in a bandwidth test the

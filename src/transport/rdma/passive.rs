@@ -29,13 +29,11 @@ impl Payload for Passive<'_> {
     }
 
     fn stamp(&mut self, message: u64) {
-        let at = self.rdma.slot_offset(message);
-        Pattern::new(self.rdma.seed, message).stamp(self.rdma.memory.region(), at, self.size);
+        self.rdma.stamp(self.rdma.seed, message, self.size);
     }
 
     fn check(&mut self, message: u64) -> Result<()> {
-        let at = self.rdma.slot_offset(message);
-        Pattern::new(self.rdma.seed, message).check(self.rdma.memory.region(), at, self.size, message)
+        self.rdma.check(message, self.size)
     }
 
     fn next(&self) -> u64 {

@@ -8,7 +8,6 @@ use super::{Rdma, Shape};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Stream, Waiting, Watch};
 use crate::ops::Op;
-use crate::transport::pattern::Pattern;
 use crate::transport::{Counted, Payload, Tally};
 use crate::verbs::{Receiver, Sender, Wc};
 
@@ -112,13 +111,11 @@ impl<O: Op, W> Payload for Streamer<'_, O, W> {
     fn stamp(&mut self, message: u64) {
         // What a read brings must not be what lay there before.
         let seed = if O::FACTS.pulls() { !self.rdma.seed } else { self.rdma.seed };
-        let at = self.rdma.slot_offset(message);
-        Pattern::new(seed, message).stamp(self.rdma.memory.region(), at, self.size);
+        self.rdma.stamp(seed, message, self.size);
     }
 
     fn check(&mut self, message: u64) -> Result<()> {
-        let at = self.rdma.slot_offset(message);
-        Pattern::new(self.rdma.seed, message).check(self.rdma.memory.region(), at, self.size, message)
+        self.rdma.check(message, self.size)
     }
 
     fn next(&self) -> u64 {
@@ -211,13 +208,11 @@ impl<O, W> Payload for Taker<'_, O, W> {
     }
 
     fn stamp(&mut self, message: u64) {
-        let at = self.rdma.slot_offset(message);
-        Pattern::new(self.rdma.seed, message).stamp(self.rdma.memory.region(), at, self.size);
+        self.rdma.stamp(self.rdma.seed, message, self.size);
     }
 
     fn check(&mut self, message: u64) -> Result<()> {
-        let at = self.rdma.slot_offset(message);
-        Pattern::new(self.rdma.seed, message).check(self.rdma.memory.region(), at, self.size, message)
+        self.rdma.check(message, self.size)
     }
 
     fn next(&self) -> u64 {
