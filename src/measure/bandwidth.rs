@@ -66,70 +66,60 @@ const MOST_INTERVALS: usize = 1024;
 /// The clock is read about this often while a window is open: often enough to place its end, too seldom to cost.
 const SLICE: Duration = Duration::from_micros(50);
 
-/// Keeps `depth` messages outstanding until `stop`.
+/// What a stream is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Messages kept outstanding, at least 1.
+    pub depth: u64,
+    /// When the warm-up ends.
+    pub warm_up: Limit,
+    /// When the measurement ends.
+    pub stop: Stop,
+}
+
+/// Keeps a window of messages outstanding until the load's end.
 ///
-/// With a count the window reaches from the first post to the last completion. With a time, `warm_up` runs first
-/// without a pause, the window opens on a full pipe, and the drain afterwards is outside it.
-///
-/// `progress` is brought up to date at every slice, also when the loop is left early.
+/// With a count the pipe is drained after the warm-up, and the window reaches from the first post to the last
+/// completion. With a time the warm-up runs on without a pause, the window opens on a full pipe, and the drain
+/// afterwards is outside it.
 ///
 /// # Errors
-/// The reason the loop was left early.
+/// The reason the loop was left early; what was measured until then is in `sample`.
 pub fn stream<P: Stream, T: Ticks>(
     path: &mut P,
     ticks: T,
     clock: &Clock,
-    depth: u64,
-    warm_up: Limit,
-    stop: Stop,
+    load: &Load,
     watch: &Watch<'_>,
     sample: &mut BandwidthSample,
 ) -> Result<(), Halt> {
-    let mut flow = Flow { posted: 0, done: 0, depth, limit: u64::MAX };
-    let outcome = match stop {
-        Stop::Count(count) => count_out(path, ticks, clock, &mut flow, warm_up, count, watch, sample),
-        Stop::After(span) => time_out(path, ticks, clock, &mut flow, warm_up, span, watch, sample),
-    };
+    let mut flow = Flow { posted: 0, done: 0, depth: load.depth, limit: u64::MAX };
+    let outcome = warm_up_and_measure(path, ticks, clock, load, watch, &mut flow, sample);
     sample.posted = flow.posted;
     outcome
 }
 
-fn count_out<P: Stream, T: Ticks>(
+fn warm_up_and_measure<P: Stream, T: Ticks>(
     path: &mut P,
     ticks: T,
     clock: &Clock,
-    flow: &mut Flow,
-    warm_up: Limit,
-    count: u64,
+    load: &Load,
     watch: &Watch<'_>,
+    flow: &mut Flow,
     sample: &mut BandwidthSample,
 ) -> Result<(), Halt> {
-    let mut scratch = Window::new(clock, ticks.now());
-    // No more than asked for: a window of large messages on a slow path would take many times as long.
-    flow.limit = warm_up.messages;
-    flow.run(path, ticks, &mut scratch, clock, warm_up, watch)?;
-    flow.drain(path, watch)?;
-    flow.limit = flow.posted + count;
+    let mut unused = Window::new(clock, ticks.now());
+    if let Stop::Count(count) = load.stop {
+        // No more than asked for: a window of large messages on a slow path would take many times as long.
+        flow.limit = load.warm_up.messages;
+        flow.run(path, ticks, &mut unused, clock, load.warm_up, watch)?;
+        flow.drain(path, watch)?;
+        flow.limit = flow.posted + count;
+    } else {
+        flow.run(path, ticks, &mut unused, clock, load.warm_up, watch)?;
+    }
     let mut window = Window::new(clock, ticks.now());
-    let outcome = flow.run(path, ticks, &mut window, clock, Stop::Count(count).into(), watch);
-    window.close(clock, sample);
-    outcome
-}
-
-fn time_out<P: Stream, T: Ticks>(
-    path: &mut P,
-    ticks: T,
-    clock: &Clock,
-    flow: &mut Flow,
-    warm_up: Limit,
-    span: Duration,
-    watch: &Watch<'_>,
-    sample: &mut BandwidthSample,
-) -> Result<(), Halt> {
-    let mut scratch = Window::new(clock, ticks.now());
-    flow.run(path, ticks, &mut scratch, clock, warm_up, watch)?;
-    let mut window = Window::new(clock, ticks.now());
-    let outcome = flow.run(path, ticks, &mut window, clock, Stop::After(span).into(), watch);
+    let outcome = flow.run(path, ticks, &mut window, clock, load.stop.into(), watch);
     window.close(clock, sample);
     outcome?;
     flow.drain(path, watch)
@@ -340,7 +330,7 @@ mod tests {
         fn reap(&mut self, _: &Watch<'_>) -> Result<u64, Halt> {
             assert!(!self.signalled.is_empty(), "a wait for a completion nobody asked for never ends");
             let taken = self.signalled.drain(..self.burst.min(self.signalled.len()));
-            let done = taken.last().unwrap();
+            let done = taken.max().unwrap();
             let new = done - self.done;
             self.done = done;
             Ok(new)
@@ -353,7 +343,8 @@ mod tests {
         let watch = Watch::new(control.as_fd(), &QUIET, Duration::from_secs(5));
         let clock = Clock::calibrate(Epoch::note(), Some("tsc"));
         let mut sample = BandwidthSample::default();
-        stream(device, Counter, &clock, device.depth, warm_up.into(), stop, &watch, &mut sample).unwrap();
+        let load = Load { depth: device.depth, warm_up: warm_up.into(), stop };
+        stream(device, Counter, &clock, &load, &watch, &mut sample).unwrap();
         sample
     }
 

@@ -2,7 +2,7 @@
 
 use super::lane::{Cost, Lane, Meter, STEP};
 use crate::error::{Error, Result, Step};
-use crate::measure::bandwidth::{self, BandwidthSample};
+use crate::measure::bandwidth::{self, BandwidthSample, Load};
 use crate::measure::latency;
 use crate::measure::{
     ClockSource, Counter, Halt, LatencyHistogram, Limit, Raw, RoundTrip, Sink, Stop, Stream, Ticks,
@@ -226,10 +226,9 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     begin(lane, Phase::Measure)?;
     let meter = Meter::start(lane, transport);
     let before = path.tally();
-    let test = &lane.test;
-    let (clock, watch, depth) = (&lane.clock, &lane.watch(), u64::from(test.tx_depth));
-    let outcome = with_ticks!(lane, ticks =>
-        bandwidth::stream(path, ticks, clock, depth, test.warm_up, test.stop, watch, sample));
+    let load = Load { depth: lane.test.tx_depth.into(), warm_up: lane.test.warm_up, stop: lane.test.stop };
+    let (clock, watch) = (&lane.clock, &lane.watch());
+    let outcome = with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample));
     let cost = meter.stop(lane, transport, sample.posted, path.tally().since(before));
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let report = end(lane, Step::Measure, sample.posted)?;

@@ -224,7 +224,7 @@ impl Cq {
     }
 
     /// Adds the completion of work request number `index` of `owner`'s send or receive queue, and an event if the
-    /// queue is armed for it. False when it was lost because the queue is full.
+    /// queue is armed for it; errors count as solicited. False when it was lost because the queue is full.
     #[inline]
     pub(super) fn push(
         &self,
@@ -236,7 +236,10 @@ impl Cq {
         let mut tail = self.tail.lock();
         let position = tail.next;
         if position.wrapping_sub(tail.polled) >= self.depth {
-            tail.polled = self.head.next.load(Ordering::Acquire);
+            // A queue that lost one stays full: what came later would hide the loss.
+            if !self.overflowed.load(Ordering::Relaxed) {
+                tail.polled = self.head.next.load(Ordering::Acquire);
+            }
             if position.wrapping_sub(tail.polled) >= self.depth {
                 drop(tail);
                 self.overflow();

@@ -138,15 +138,19 @@ impl Qp {
         }
     }
 
-    /// Asks whoever posts a receive here to kick `sender`. The caller must look for a receive once more.
+    /// Asks whoever posts a receive here to kick `sender`. True if that is new, and the caller must look for a receive
+    /// once more.
     #[cold]
-    pub(super) fn await_receive(&self, responder: &mut Responder, sender: &Qp) {
-        if !Weak::ptr_eq(&responder.waiter, &sender.this) {
-            responder.waiter = sender.this.clone();
+    pub(super) fn await_receive(&self, responder: &mut Responder, sender: &Qp) -> bool {
+        // Not written again and again: the owner reads it with every receive.
+        if self.awaited.load(Ordering::Relaxed) && Weak::ptr_eq(&responder.waiter, &sender.this) {
+            return false;
         }
+        responder.waiter = sender.this.clone();
         // Before that look in one total order; a poster publishes its receive and then looks at this. One of the two
         // sees the other.
         self.awaited.store(true, Ordering::SeqCst);
+        true
     }
 
     /// The oldest send was refused for want of a receive: has it been tried for long enough? Starts the clock.

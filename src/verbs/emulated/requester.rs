@@ -266,8 +266,7 @@ impl Qp {
         }
         // SAFETY: the lock of this send queue is held; the responder is the peer's.
         let mut result = unsafe { peer.respond(&mut responder, &request) };
-        if result == Err(Refusal::NotReady) {
-            peer.await_receive(&mut responder, self);
+        if result == Err(Refusal::NotReady) && peer.await_receive(&mut responder, self) {
             // SAFETY: as above.
             result = unsafe { peer.respond_again(&mut responder, &request) };
             if result.is_ok() && queue.deferred.is_empty() {
@@ -335,7 +334,7 @@ impl Qp {
     fn complete_in_error(&self, wr: &ibv_send_wr, position: u32, status: ibv_wc_status::Type) {
         let opcode = wire::completes_as(wr.opcode).unwrap_or_default();
         // A lost completion changes nothing: the queue pair is in ERR or on its way.
-        self.send_cq.push(&wire::completion(wr.wr_id, opcode, status, self.number), self, position, true);
+        self.send_cq.push(&wire::completion(wr.wr_id, opcode, status, self.number), self, position, false);
     }
 
     /// Completes `wr` in error, moves to ERR and flushes what is outstanding.

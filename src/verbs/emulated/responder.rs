@@ -288,7 +288,7 @@ impl Qp {
         let completion = wire::completion(receive.wr_id, ibv_wc_opcode::IBV_WC_RECV, status, self.number);
         responder.next_receive = position.wrapping_add(1);
         // A lost completion changes nothing: the queue pair is on its way to ERR.
-        self.recv_cq.push(&completion, self, position, true);
+        self.recv_cq.push(&completion, self, position, false);
     }
 
     /// Moves to ERR because of what a peer sent. The caller must flush the sends once it holds no locks.

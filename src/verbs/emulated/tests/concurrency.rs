@@ -1,9 +1,10 @@
 //! Two threads at once. Nothing here depends on who is faster.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread;
 
+use super::super::queue_pair::Qp;
 use super::harness::*;
 use ibverbs_sys::{ibv_cq, ibv_qp_state as states};
 
@@ -145,11 +146,62 @@ fn whoever_sees_the_last_byte_of_a_write_sees_all() {
 }
 
 #[test]
+fn a_sender_that_sleeps_right_after_its_post_is_carried_on() {
+    // It arms before it posts and polls nothing in between, so only the receive can carry it on. Both sides act at the
+    // same time, for the moments in which each has almost seen the other.
+    let (a, b) = pair(Setup { events: true, ..Setup::default() });
+    let turn = AtomicU64::new(0);
+    let meet = |round: u64| {
+        turn.fetch_add(1, Ordering::AcqRel);
+        while turn.load(Ordering::Acquire) < 2 * round + 2 {
+            thread::yield_now();
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..ROUNDS {
+                meet(round);
+                (0..round % 32).for_each(|_| std::hint::spin_loop());
+                b.receive(round, &[]).unwrap();
+                assert_eq!(spin(&b, b.recv_cq), (round, status::IBV_WC_SUCCESS));
+                b.post(&[Wr::new(round, opcode::IBV_WR_SEND, &[])]).unwrap();
+                assert_eq!(spin(&b, b.send_cq), (round, status::IBV_WC_SUCCESS));
+            }
+        });
+        for round in 0..ROUNDS {
+            a.receive(round, &[]).unwrap();
+            a.arm(a.recv_cq, false);
+            meet(round);
+            let flags = if round % 8 == 7 { SIGNALED } else { 0 };
+            a.post(&[Wr::new(round, opcode::IBV_WR_SEND, &[]).flags(flags)]).unwrap();
+            a.sleep();
+            assert_eq!(gist(&a.received()), [(round, status::IBV_WC_SUCCESS)]);
+            a.sent();
+        }
+    });
+}
+
+#[test]
+fn whoever_holds_a_send_queue_finds_the_note_of_a_receive_posted_meanwhile() {
+    let (a, b) = pair(Setup { events: true, ..Setup::default() });
+    a.arm(a.send_cq, false);
+    a.post(&[Wr::new(1, opcode::IBV_WR_SEND, &[])]).unwrap();
+    // SAFETY: the queue pair is live.
+    let qp = unsafe { Qp::from_raw(a.qp) };
+    let held = qp.send.lock();
+    b.receive(2, &[]).unwrap();
+    assert_eq!(a.event(), None);
+    qp.unlock_send(held);
+    assert_eq!(a.event(), Some(a.send_cq));
+    assert_eq!(gist(&b.received()), [(2, status::IBV_WC_SUCCESS)]);
+}
+
+#[test]
 fn an_end_can_be_torn_down_while_its_peer_writes_into_it() {
     for round in 0..30 {
         let (a, mut b) = pair(Setup::default());
         let (go, gone) = (Barrier::new(2), AtomicBool::new(false));
-        let target = Wr::new(1, opcode::IBV_WR_RDMA_WRITE, &[a.sge(0, 4096)]).to(&b, 0);
+        let target = Wr::new(1, opcode::IBV_WR_RDMA_WRITE, &[a.sge(0, MEMORY)]).to(&b, 0);
         let seen = thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 go.wait();
@@ -157,9 +209,7 @@ fn an_end_can_be_torn_down_while_its_peer_writes_into_it() {
                     let too_late = gone.load(Ordering::Acquire);
                     a.post(std::slice::from_ref(&target)).unwrap();
                     match spin(&a, a.send_cq) {
-                        (_, status::IBV_WC_SUCCESS) => {
-                            assert!(!too_late, "written after the end")
-                        }
+                        (_, status::IBV_WC_SUCCESS) => assert!(!too_late, "written after the end"),
                         (_, other) => return other,
                     }
                 }
@@ -168,15 +218,22 @@ fn an_end_can_be_torn_down_while_its_peer_writes_into_it() {
             for _ in 0..round * 20 {
                 thread::yield_now();
             }
-            // Either way first; then the memory is really gone.
+            // One or the other ends it, and a write that was under way is over.
             if round % 2 == 0 {
                 b.deregister();
             } else {
                 b.destroy_qp();
             }
             gone.store(true, Ordering::Release);
+            b.write(0, &[0xee; MEMORY]);
+            let seen = writer.join().unwrap();
+            assert!(
+                b.read(0, MEMORY).iter().all(|byte| *byte == 0xee),
+                "round {round}: written after the end"
+            );
+            // The memory is really gone before the writer's end is.
             drop(b);
-            writer.join().unwrap()
+            seen
         });
         assert!(matches!(seen, status::IBV_WC_REM_ACCESS_ERR | status::IBV_WC_RETRY_EXC_ERR), "{seen}");
     }

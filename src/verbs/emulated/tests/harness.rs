@@ -13,6 +13,7 @@ use super::super::completion::Completion;
 use super::super::device::Context;
 use super::super::faults::Faults;
 use super::super::{Provider, provider};
+pub(super) use super::request::Wr;
 
 pub(super) use ibverbs_sys::ibv_wc_opcode as wc_opcode;
 pub(super) use ibverbs_sys::ibv_wc_status as status;
@@ -98,48 +99,6 @@ pub(super) struct End {
 unsafe impl Send for End {}
 // SAFETY: as above.
 unsafe impl Sync for End {}
-
-/// A work request for a send queue, in safe clothes.
-#[derive(Clone)]
-pub(super) struct Wr {
-    pub id: u64,
-    pub opcode: opcode::Type,
-    pub flags: u32,
-    pub imm: u32,
-    pub local: Vec<ibv_sge>,
-    pub remote: u64,
-    pub rkey: u32,
-    pub compare_add: u64,
-    pub swap: u64,
-}
-
-impl Wr {
-    /// Signalled.
-    pub fn new(id: u64, opcode: opcode::Type, local: &[ibv_sge]) -> Self {
-        Self {
-            id,
-            opcode,
-            flags: SIGNALED,
-            imm: 0,
-            local: local.to_vec(),
-            remote: 0,
-            rkey: 0,
-            compare_add: 0,
-            swap: 0,
-        }
-    }
-
-    pub fn to(mut self, target: &End, offset: usize) -> Self {
-        self.remote = target.addr(offset);
-        self.rkey = target.key();
-        self
-    }
-
-    pub fn flags(mut self, flags: u32) -> Self {
-        self.flags = flags;
-        self
-    }
-}
 
 impl End {
     /// An end in RESET.

@@ -8,4 +8,5 @@ mod events;
 mod harness;
 mod operations;
 mod queues;
+mod request;
 mod states;

@@ -232,6 +232,19 @@ fn the_sends_of_a_responder_that_fails_are_flushed() {
 }
 
 #[test]
+fn so_are_those_that_it_was_told_to_hold_back() {
+    let (a, b) = pair(Setup { events: true, ..Setup::default() });
+    b.modify(states::IBV_QPS_SQD, &b.attributes(0), STATE).unwrap();
+    b.arm(b.send_cq, false);
+    b.post(&[write(&b, &a, 1, 0), write(&b, &a, 2, 0)]).unwrap();
+    let mut bad = write(&a, &b, 3, SIGNALED);
+    bad.rkey ^= 1;
+    a.post(&[bad]).unwrap();
+    b.sleep();
+    assert_eq!(gist(&b.sent()), [(1, FLUSHED), (2, FLUSHED)]);
+}
+
+#[test]
 fn a_full_completion_queue_loses_and_says_so() {
     let (a, b) = pair(Setup { cq_depth: 3, ..Setup::default() });
     let posts: Vec<Wr> = (0..5).map(|id| write(&a, &b, id, SIGNALED)).collect();
@@ -241,6 +254,9 @@ fn a_full_completion_queue_loses_and_says_so() {
     assert_eq!(gist(&a.poll(a.send_cq, 2).unwrap()), [(2, OK)]);
     assert!(a.poll(a.send_cq, 2).unwrap_err() < 0);
     assert_eq!(a.state(), states::IBV_QPS_ERR);
+    // There is room again, but nothing that comes now may hide that something is missing.
+    a.post(&[write(&a, &b, 5, SIGNALED)]).unwrap();
+    assert!(a.poll(a.send_cq, 2).unwrap_err() < 0);
     // SAFETY: the context is live.
     let fd = unsafe { a.provider.async_fd(a.context) };
     let mut polled = [nix::poll::PollFd::new(fd, nix::poll::PollFlags::POLLIN)];
