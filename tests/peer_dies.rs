@@ -29,8 +29,9 @@ enum Loss {
 
 const LOSSES: [Loss; 3] = [Loss::Client, Loss::Server, Loss::Link];
 
-/// Longest a survivor may take to notice and to end, on a machine with other things to do.
-const NOTICED: Duration = Duration::from_secs(45);
+/// Longest a survivor may take to notice and to end, on a machine with other things to do. Less than any wait for a
+/// peer that is merely silent.
+const NOTICED: Duration = Duration::from_secs(12);
 
 /// Most messages a run of one size can take; more means that it never ran through.
 const MOST: usize = 60;
@@ -182,7 +183,7 @@ impl Long {
         let (server, port) = server(binary, &format!("--tcp-only {}", json("server.json")));
         let options = format!("--tcp-only {options} {}", json("client.json"));
         let mut client = Running::start(client(binary, "127.0.0.1", port, &options));
-        client.wait_for(shown, |client| client.printed().contains(shown).then_some(()));
+        client.wait_for(shown, |client| client.shown().contains(shown).then_some(()));
         std::thread::sleep(Duration::from_millis(100));
         Self { client, server, files }
     }
@@ -270,6 +271,9 @@ fn an_end_that_stands_still_is_given_up_after_the_stall_timeout() {
         assert!(message.contains("nothing has moved for 1.") && message.contains("silent"), "{message}");
         assert!(text(&document, "/error/remedy").contains("--stall-timeout"));
         assert!(client.stderr.contains(message), "{}", client.stderr);
+        let part = rows(&document);
+        assert_eq!(part.len(), 1, "what was measured until then stands: {document:#}");
+        assert_eq!(at(&part[0], "/validity/reasons/0"), "the run ended early");
         server.signal(Signal::SIGCONT);
         server.finish_within(NOTICED).exits(5);
     }

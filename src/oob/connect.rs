@@ -62,13 +62,14 @@ pub fn connect(target: &Target<'_>, identity: &Identity) -> Result<(Control, Wel
     let limit = Limit::after(target.timeout, target.stop);
     let addresses = resolve(target.host, target.port, &limit)?;
     let hello = Hello { identity: identity.clone(), purpose: Purpose::Run {} };
-    reach(&addresses, &target.from, &limit, |stream, server| {
+    reach(&addresses, &target.from, &limit, true, |stream, server| {
         greet(stream, server, &hello, &limit, target.stop)
     })
 }
 
 /// Opens a data connection of the run that holds `token`, to the address where its control connection goes or another
-/// of the same server. What comes back is blocking, has `TCP_NODELAY`, and carries raw bytes from here on.
+/// of the same server. One attempt: the server listens, or is gone. What comes back is blocking, has `TCP_NODELAY`,
+/// and carries raw bytes from here on.
 ///
 /// # Errors
 /// Those of [`connect`], and the server does not know the token.
@@ -82,7 +83,7 @@ pub fn connect_data(
 ) -> Result<TcpStream> {
     let limit = Limit::after(timeout, stop);
     let hello = Hello { identity: identity.clone(), purpose: Purpose::Data { token: token.clone() } };
-    reach(&[server], from, &limit, |stream, server| {
+    reach(&[server], from, &limit, false, |stream, server| {
         let (control, _) = greet(stream, server, &hello, &limit, stop)?;
         control.into_data().map_err(judge)
     })
@@ -106,11 +107,12 @@ impl From<Error> for Attempt {
     }
 }
 
-/// Tries `addresses` in turn until `greet` is content with one.
+/// Tries `addresses` in turn until `greet` is content with one; over and over if `again`, else once.
 fn reach<T>(
     addresses: &[SocketAddr],
     from: &LocalEnd,
     limit: &Limit<'_>,
+    again: bool,
     mut greet: impl FnMut(TcpStream, SocketAddr) -> std::result::Result<T, Attempt>,
 ) -> Result<T> {
     let mut causes: Vec<(SocketAddr, String)> = Vec::new();
@@ -127,7 +129,7 @@ fn reach<T>(
                 Ok(connection) => return Ok(connection),
                 Err(Attempt::Fatal(error)) => return Err(error),
                 Err(Attempt::Again(cause)) => {
-                    hope = true;
+                    hope = again;
                     causes.push((address, cause));
                 }
                 Err(Attempt::Never(cause)) => causes.push((address, cause)),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::establish::{self, Agreed, Paths};
-use super::lane::{Lane, STEP};
+use super::lane::{LAST_WORD, Lane, STEP};
 use super::phase::{self, Measured};
 use super::row::{Recorder, disturbances, row};
 use super::{Process, ends};
@@ -63,6 +63,15 @@ pub fn identity(document: &Document) -> Identity {
         tool: env!("CARGO_PKG_VERSION").into(),
         boot_id: document.local.as_ref().and_then(|end| end.machine.boot_id.clone()),
     }
+}
+
+/// What the server says instead of taking a data connection, or that it is gone, which is then why `error` happened.
+fn said_instead(control: &mut Control, error: Error) -> Error {
+    if error.kind != Kind::Interrupted && matches!(control.wait_readable(LAST_WORD), Ok(true)) {
+        let said: Result<serde_json::Value> = control.recv("the server to take the data connection", STEP);
+        return said.err().unwrap_or(error);
+    }
+    error
 }
 
 /// What was agreed with the server, and what is ready for it.
@@ -184,7 +193,7 @@ impl Session<'_> {
         let beside = control.peer_addr();
         let timeout = if server == beside { STEP } else { STEP / 5 };
         let first = oob::connect_data(server, token, &self.identity, &from, timeout, stop);
-        match first {
+        let outcome = match first {
             Err(error) if server != beside && error.kind != Kind::Interrupted => {
                 document.warn(
                     "tcp_address",
@@ -195,7 +204,8 @@ impl Session<'_> {
                 oob::connect_data(beside, token, &self.identity, &LocalEnd::default(), STEP, stop)
             }
             first => first,
-        }
+        };
+        outcome.map_err(|error| said_instead(control, error))
     }
 
     /// Measures every size over every path.

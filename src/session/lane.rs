@@ -20,7 +20,7 @@ use crate::transport::Tally;
 pub const STEP: Duration = Duration::from_secs(15);
 
 /// How long the peer is given to say why, after a path failed.
-const LAST_WORD: Duration = Duration::from_millis(1500);
+pub const LAST_WORD: Duration = Duration::from_millis(1500);
 
 /// One end of a run, without its paths.
 pub struct Lane {

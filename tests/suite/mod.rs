@@ -126,8 +126,8 @@ impl Running {
         self.err.so_far()
     }
 
-    /// What it has printed on standard output so far.
-    pub fn printed(&self) -> String {
+    /// What it has shown on standard output so far.
+    pub fn shown(&self) -> String {
         self.out.so_far()
     }
 
