@@ -2,9 +2,9 @@
 #
 # What the scripts need and how they come by it: Debian packages, and a Rust toolchain.
 
-packages_to_build=(gcc libc6-dev cmake make python3 libclang-dev libibverbs-dev)
+packages_to_build=(gcc libc6-dev cmake make pkg-config python3 libclang-dev libibverbs-dev)
 packages_to_run=(libibverbs1 ibverbs-providers)
-packages_of_the_lab=(qemu-system-x86 busybox-static cpio kmod iproute2 xz-utils perftest)
+packages_of_the_lab=(qemu-system-x86 busybox-static cpio kmod iproute2 xz-utils zstd perftest)
 
 # need_packages PACKAGE...: installs what is missing if that needs nobody's password, else says what to type and fails.
 need_packages() {
@@ -14,7 +14,7 @@ need_packages() {
     return 0
   fi
   for package; do
-    is_installed "$package" || missing+=("$package")
+    [[ " ${missing[*]} " == *" $package "* ]] || is_installed "$package" || missing+=("$package")
   done
   ((${#missing[@]} > 0)) || return 0
 

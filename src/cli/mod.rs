@@ -20,9 +20,6 @@ pub use sizes::SizeSpec;
 #[command(
     version,
     disable_help_subcommand = true,
-    override_usage = "[OPTIONS]              serve one test, then exit with its status\n       \
-                      [OPTIONS] HOST         measure against the server on HOST\n       \
-                      [OPTIONS] --loopback   both ends in this process",
     after_help = "Sizes are binary: 64, 64k, 64KiB, 1M. Durations: 2 (seconds), 500ms, 100us.\n\
                   Exit status: 0 as asked, 2 usage, 5 the measurement failed or must not be trusted, 130 interrupted."
 )]
@@ -247,7 +244,12 @@ pub struct Typed {
 
 /// The command of a test binary: its name, and in one sentence what it measures.
 pub fn command(name: &'static str, about: &'static str) -> clap::Command {
-    TestArgs::command().name(name).bin_name(name).about(about)
+    let usage = format!(
+        "{name} [OPTIONS]              serve one test, then exit with its status\n       \
+         {name} [OPTIONS] HOST         measure against the server on HOST\n       \
+         {name} [OPTIONS] --loopback   both ends in this process"
+    );
+    TestArgs::command().name(name).bin_name(name).about(about).override_usage(usage)
 }
 
 /// Reads a command line; `words` begins with the program's name.

@@ -49,9 +49,8 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
     }
     let session = Session { plan, process, identity, core };
     let negotiated = session.negotiate(&mut control, port.as_ref(), document);
-    let (test, mut paths, shares_core) = negotiated.inspect_err(|error| control.send_error(error))?;
-    let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
-    let clock = Clock::calibrate(process.epoch, clocksource.as_deref());
+    let Agreement { test, mut paths, clock, shares_core } =
+        negotiated.inspect_err(|error| control.send_error(error))?;
     let device = device.map(|name| (name, plan.site.port));
     let socket = paths.tcp.as_ref().and_then(|tcp| tcp.stream().try_clone().ok());
     let mut lane = Lane { control, test, clock, shares_core, signalled: process.signalled, device, socket };
@@ -64,6 +63,14 @@ pub fn identity(document: &Document) -> Identity {
         tool: env!("CARGO_PKG_VERSION").into(),
         boot_id: document.local.as_ref().and_then(|end| end.machine.boot_id.clone()),
     }
+}
+
+/// What was agreed with the server, and what is ready for it.
+struct Agreement {
+    test: Test,
+    paths: Paths,
+    clock: Clock,
+    shares_core: bool,
 }
 
 struct Session<'a> {
@@ -80,7 +87,7 @@ impl Session<'_> {
         control: &mut Control,
         port: Option<&Port>,
         document: &mut Document,
-    ) -> Result<(Test, Paths, bool)> {
+    ) -> Result<Agreement> {
         let observer = self.process.observer;
         control.set_step(Step::Plan);
         let mut test = self.plan.test.clone();
@@ -129,8 +136,14 @@ impl Session<'_> {
             establish::note_socket(document, &tcp);
             paths.tcp = Some(tcp);
         }
+        // Before the ends introduce themselves: the other end's document has this clock too.
+        let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
+        let clock = Clock::calibrate(self.process.epoch, clocksource.as_deref());
+        if let Some(end) = &mut document.local {
+            ends::add_clock(end, &clock);
+        }
         establish::introduce(control, document)?;
-        Ok((test, paths, offer.shares_core))
+        Ok(Agreement { test, paths, clock, shares_core: offer.shares_core })
     }
 
     /// Chooses the path, and cuts a sweep to what both devices take.
@@ -187,9 +200,6 @@ impl Session<'_> {
 
     /// Measures every size over every path.
     fn measure(&self, lane: &mut Lane, paths: &mut Paths, document: &mut Document) -> Result<()> {
-        if let Some(end) = &mut document.local {
-            ends::add_clock(end, &lane.clock);
-        }
         let loop_ns = match lane.clock.source() {
             ClockSource::MonotonicRaw => floor::loop_ns(Raw, &lane.clock, &lane.watch()),
             ClockSource::Tsc | ClockSource::Cntvct => floor::loop_ns(Counter, &lane.clock, &lane.watch()),

@@ -34,17 +34,20 @@
 mod completion;
 mod device;
 mod emulated;
+mod gid;
 mod libibverbs;
 mod memory;
+mod port;
 mod post;
 mod provider;
 mod queue_pair;
+mod transition;
 
 pub use completion::{Channel, Cq, Wc, WcStatus};
-pub use device::{
-    Context, Device, DeviceAttr, Gid, GidEntry, GidType, LinkLayer, PortAttr, PortState, ProviderKind,
-    devices, find,
-};
+pub use device::{Context, Device, ProviderKind, devices, find};
+pub use gid::{Gid, GidEntry, GidType};
 pub use memory::{Access, Mr, Pd, Region, RemoteSlice};
+pub use port::{DeviceAttr, LinkLayer, PortAttr, PortState};
 pub use post::{Opcode, Receiver, Sender, Slice};
-pub use queue_pair::{Address, Grh, Init, Qp, QpCaps, QpInit, QpState, Rtr, Rts};
+pub use queue_pair::{Qp, QpCaps, QpInit};
+pub use transition::{Address, Grh, Init, QpState, Rtr, Rts};

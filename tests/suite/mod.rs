@@ -119,9 +119,19 @@ impl Running {
         self.child.try_wait().expect("it is our child").is_none()
     }
 
+    /// Since it was started.
+    pub fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// What it has said on standard error so far.
     pub fn said(&self) -> String {
         self.err.so_far()
+    }
+
+    /// What it has shown on standard output so far.
+    pub fn shown(&self) -> String {
+        self.out.so_far()
     }
 
     /// Waits for a line on standard error that holds `part`.

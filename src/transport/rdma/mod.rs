@@ -89,7 +89,7 @@ impl Port {
                     attr.gid_table_len
                 ),
             )
-            .with_remedy("leave -x away to have the pair chosen, or see the table with `verbmark devices`"));
+            .with_remedy("leave -x away to have the pair chosen, or see the table with `ibv_devinfo -v`"));
         }
         let gids = context.gid_table(site.port)?;
         let device = context.attr()?;
