@@ -3,6 +3,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::super::queue_pair::Qp;
 use super::harness::*;
@@ -11,12 +12,15 @@ use ibverbs_sys::{ibv_cq, ibv_qp_state as states};
 /// Rounds of a test that wants many; fewer where every access is checked.
 const ROUNDS: u64 = if cfg!(debug_assertions) { 5_000 } else { 20_000 };
 
-/// One completion, by polling with a look at the other threads.
+/// One completion, by polling with a look at the other threads. Two minutes mean that it was lost, or that whoever was to
+/// cause it has failed.
 fn spin(end: &End, cq: *mut ibv_cq) -> (u64, status::Type) {
+    let start = Instant::now();
     loop {
         if let Some(found) = gist(&end.poll(cq, 1).unwrap()).pop() {
             return found;
         }
+        assert!(start.elapsed() < Duration::from_secs(120), "no completion");
         thread::yield_now();
     }
 }
@@ -112,7 +116,7 @@ fn a_fast_sender_and_a_slow_receiver_lose_nothing() {
 
 #[test]
 fn whoever_sees_the_last_byte_of_a_write_sees_all() {
-    const LEN: usize = 192;
+    const LEN: usize = 8192;
     let (a, b) = pair(Setup::default());
     let last = |end: &End| {
         // SAFETY: inside the memory of the end, and both sides use it atomically.
@@ -122,8 +126,12 @@ fn whoever_sees_the_last_byte_of_a_write_sees_all() {
         for round in 0..ROUNDS {
             let stamp = (round % 250 + 1) as u8;
             let wait = || {
+                let mut looks = 0;
                 while last(end) != stamp {
-                    thread::yield_now();
+                    looks += 1;
+                    if looks % 1000 == 0 {
+                        thread::yield_now();
+                    }
                 }
                 assert_eq!(end.read(1000, LEN - 1), vec![stamp; LEN - 1]);
             };
@@ -150,6 +158,7 @@ fn a_sender_that_sleeps_right_after_its_post_is_carried_on() {
     // It arms before it posts and polls nothing in between, so only the receive can carry it on. Both sides act at the
     // same time, for the moments in which each has almost seen the other.
     let (a, b) = pair(Setup { events: true, ..Setup::default() });
+    const MANY: u64 = ROUNDS * 10;
     let turn = AtomicU64::new(0);
     let meet = |round: u64| {
         turn.fetch_add(1, Ordering::AcqRel);
@@ -159,7 +168,7 @@ fn a_sender_that_sleeps_right_after_its_post_is_carried_on() {
     };
     thread::scope(|scope| {
         scope.spawn(|| {
-            for round in 0..ROUNDS {
+            for round in 0..MANY {
                 meet(round);
                 (0..round % 32).for_each(|_| std::hint::spin_loop());
                 b.receive(round, &[]).unwrap();
@@ -168,7 +177,7 @@ fn a_sender_that_sleeps_right_after_its_post_is_carried_on() {
                 assert_eq!(spin(&b, b.send_cq), (round, status::IBV_WC_SUCCESS));
             }
         });
-        for round in 0..ROUNDS {
+        for round in 0..MANY {
             a.receive(round, &[]).unwrap();
             a.arm(a.recv_cq, false);
             meet(round);
@@ -215,8 +224,8 @@ fn an_end_can_be_torn_down_while_its_peer_writes_into_it() {
                 }
             });
             go.wait();
-            for _ in 0..round * 20 {
-                thread::yield_now();
+            for _ in 0..round * 1000 {
+                std::hint::spin_loop();
             }
             // One or the other ends it, and a write that was under way is over.
             if round % 2 == 0 {
