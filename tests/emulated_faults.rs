@@ -86,6 +86,14 @@ fn a_device_that_dies_under_way_ends_both_ends_and_keeps_what_was_measured() {
 }
 
 #[test]
+fn a_word_that_asks_for_no_known_misbehaviour_is_refused() {
+    let _turn = suite::turn();
+    let document =
+        fails("send_lat", "corrupt=often", "-d emu0", &["open device", "emu0", "VERBMARK_EMULATED"]);
+    assert_eq!(text(&document, "/error/step"), "open_device");
+}
+
+#[test]
 fn inline_is_what_the_device_grants() {
     let _turn = suite::turn();
     let granted = |how: &str, options: &str| {

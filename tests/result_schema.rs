@@ -37,6 +37,26 @@ fn every_key_that_is_written_is_described() {
 }
 
 #[test]
+fn recorded_runs_validate() {
+    let results = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+    let folders = std::fs::read_dir(results).expect("recorded runs").flatten().map(|entry| entry.path());
+    let mut recorded = 0;
+    for file in folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten() {
+        let path = file.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            let text = std::fs::read_to_string(&path).expect("it is there");
+            let value: Value =
+                serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            assert_eq!(errors(&schema::closed(), &value), [""; 0], "{}", path.display());
+            Document::from_json(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            assert_eq!(value["local"]["process"]["optimised"], json!(true), "{}", path.display());
+            recorded += 1;
+        }
+    }
+    assert!(recorded > 0, "there is one at least");
+}
+
+#[test]
 fn readers_need_not_know_what_is_added() {
     let mut value = written(&documents::latency());
     value["added"] = json!({"deep": 1});

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use suite::proxy::{From, Proxy};
 use suite::{BINARIES, Files, Running, at, client, line, port, rows, server, text};
 
 /// Runs a client against the server on `port`, and gives its document.
@@ -201,6 +202,41 @@ fn say_hello(port: u16) -> TcpStream {
 }
 
 #[test]
+fn a_byte_that_changes_on_its_way_makes_the_run_invalid_at_both_ends() {
+    let _turn = suite::turn();
+    // The byte is in the third of the messages that are always checked, or in one that only --verify looks at: 16 are
+    // checked and 16 are sent to warm up before those that count.
+    for (binary, options, from, message) in [
+        ("send_lat", "", From::Client, 3),
+        ("send_lat", "", From::Server, 3),
+        ("send_lat", "--verify --events", From::Client, 50),
+        ("read_lat", "--verify", From::Server, 50),
+        ("write_bw", "--events", From::Client, 3),
+        ("write_imm_bw", "", From::Client, 3),
+    ] {
+        let what = format!("{binary} {options}: {from:?}'s message {message}");
+        let files = Files::new();
+        let json = |name: &str| format!("--json {}", files.path(name).display());
+        let (server, port) = server(binary, &format!("--tcp-only {}", json("server.json")));
+        let proxy = Proxy::with_wrong_byte(port, from, 64 * (message - 1) + 5);
+        let options = format!("--tcp-only -s 64 -n 100 {options} {}", json("client.json"));
+        let client = Running::start(client(binary, "127.0.0.1", proxy.port(), &options)).finish().exits(5);
+        let server = server.finish().exits(5);
+        // Who reads a message finds it wrong; the other end is told.
+        let (finder, told) = if from == From::Client { ("server", "client") } else { ("client", "server") };
+        for (end, is_remote) in [(finder, false), (told, true)] {
+            let document = files.document(&format!("{end}.json"));
+            assert_eq!(text(&document, "/status"), "invalid", "{what}: {end}: {document:#}");
+            assert_eq!(at(&document, "/error/remote"), &json!(is_remote), "{what}: {end}");
+            let error = text(&document, "/error/message");
+            assert!(error.contains("is wrong at byte 5 of 64"), "{what}: {error}");
+            let run = if end == "server" { &server } else { &client };
+            assert!(run.stderr.contains(error), "{what}: {}", run.stderr);
+        }
+    }
+}
+
+#[test]
 fn a_server_that_is_stopped_tells_the_client_it_talks_with() {
     let (server, port) = server("send_lat", "--tcp-only");
     let mut client = say_hello(port);
@@ -215,11 +251,11 @@ fn a_server_that_is_stopped_tells_the_client_it_talks_with() {
 
 #[test]
 fn a_client_that_stops_talking_is_given_up_and_the_next_one_served() {
-    let _turn = suite::turn();
     let (mut server, port) = server("send_lat", "--tcp-only -v");
     // Neither a proposal nor goodbye follows.
     let _half = say_hello(port);
     server.line_with("was not served");
+    let _turn = suite::turn();
     measure("send_lat", "127.0.0.1", port, "-n 10 --connect-timeout 60");
     server.finish().exits(0);
 }

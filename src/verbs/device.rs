@@ -165,7 +165,10 @@ impl Device {
             (io::ErrorKind::Unsupported, _) => {
                 failed.with_remedy("choose a RoCE or InfiniBand device, or measure TCP alone over its interface")
             }
-            _ => failed,
+            _ if self.kind == ProviderKind::Emulated => {
+                failed.with_remedy("see VERBMARK_EMULATED in the environment: a word or number in it is not known")
+            }
+            _ => failed.with_remedy("see the device's log (dmesg), and whether `ibv_devinfo` can open it"),
         }
     }
 }

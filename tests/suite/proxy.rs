@@ -40,9 +40,11 @@ struct Inner {
     act: Option<Act>,
     frames: Vec<Frame>,
     streams: Vec<TcpStream>,
+    /// Whose bytes on a data connection are changed, and the place of the one that is.
+    wrong: Option<(From, u64)>,
 }
 
-/// A running proxy. Its connections are cut when it is dropped.
+/// A running proxy. It lives on in its own threads, until both ends have gone.
 #[derive(Clone)]
 pub struct Proxy {
     inner: Arc<Mutex<Inner>>,
@@ -53,10 +55,18 @@ pub struct Proxy {
 impl Proxy {
     /// Listens for a client of the server on `port`. Passes `pass` frames, and in place of the next does `act`.
     pub fn start(port: u16, pass: usize, act: impl FnOnce(&Proxy) + Send + 'static) -> Self {
+        Self::listen(port, pass, Some(Box::new(act)), None)
+    }
+
+    /// Passes everything, with one bit of byte number `at` wrong in what `from` sends on the data connection.
+    pub fn with_wrong_byte(port: u16, from: From, at: u64) -> Self {
+        Self::listen(port, usize::MAX, None, Some((from, at)))
+    }
+
+    fn listen(port: u16, pass: usize, act: Option<Act>, wrong: Option<(From, u64)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let act: Option<Act> = Some(Box::new(act));
-        let inner = Inner { pass, act, frames: Vec::new(), streams: Vec::new() };
+        let inner = Inner { pass, act, frames: Vec::new(), streams: Vec::new(), wrong };
         let proxy =
             Self { inner: Arc::new(Mutex::new(inner)), closed: Arc::new(AtomicBool::new(false)), address };
         let accepting = proxy.clone();
@@ -145,6 +155,12 @@ impl Proxy {
             whole.extend(body);
             sink.write_all(&whole)?;
             is_first = false;
+        }
+        if let Some((_, at)) = self.locked(|inner| inner.wrong.filter(|(whose, _)| *whose == from)) {
+            io::copy(&mut source.take(at), &mut sink)?;
+            let mut byte = [0];
+            source.read_exact(&mut byte)?;
+            sink.write_all(&[byte[0] ^ 0x10])?;
         }
         io::copy(&mut source, &mut sink).map(drop)
     }
