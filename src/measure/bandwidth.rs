@@ -265,17 +265,6 @@ impl Window {
     }
 }
 
-impl BandwidthSample {
-    /// Messages a second of the slowest whole interval; `None` where the window was shorter than two of them.
-    pub fn slowest_interval(&self) -> Option<f64> {
-        let whole = self.intervals.split_last()?.1;
-        whole
-            .iter()
-            .map(|interval| interval.messages as f64 * 1e9 / interval.length_ns as f64)
-            .min_by(f64::total_cmp)
-    }
-}
-
 /// Takes messages until `limit` have come since the phase began, or the loop is left. Adds to `taken`.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! What the loops cost when the path costs nothing, and what two cores cost when there is no path at all.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -60,9 +61,11 @@ pub fn core_to_core_ns<T: Ticks>(
 ) -> Option<f64> {
     let ball = Ball(AtomicU64::new(0));
     let over = AtomicU64::new(0);
+    let ready = Barrier::new(2);
     std::thread::scope(|scope| {
         let far = scope.spawn(|| {
             let moved = there();
+            ready.wait();
             let mut next = 1;
             while moved && next <= 2 * ROUNDS && over.load(Ordering::Relaxed) == 0 {
                 if ball.0.load(Ordering::Acquire) == next {
@@ -72,6 +75,8 @@ pub fn core_to_core_ns<T: Ticks>(
             }
             moved
         });
+        // Asleep: the other thread began on this core, and could not leave it while this one spun.
+        ready.wait();
         let deadline = Instant::now() + GAME;
         let mut opened = ticks.now();
         let mut rounds = 0;

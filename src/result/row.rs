@@ -223,12 +223,18 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// From a count over a window, and the rates of its intervals. The slowest is taken over whole intervals only: an
-    /// interval shorter than the longest by more than a tenth is the cut-off end of the window.
+    /// From a count over a window, and the rates of its intervals. The slowest is taken over whole intervals only: a
+    /// last one shorter than all before it by more than a tenth is the cut-off end of the window. A longer one is
+    /// whole: a stall stretched it.
     pub fn new(messages: u64, size_bytes: u64, window: Duration, intervals: &[RowInterval]) -> Self {
-        let longest = intervals.iter().map(|i| i.seconds).fold(0.0, f64::max);
-        let whole = intervals.iter().filter(|i| i.seconds >= 0.9 * longest);
-        let rates: Vec<f64> = whole.filter_map(|i| i.bytes_per_s).collect();
+        let whole = match intervals.split_last() {
+            Some((last, before)) => {
+                let shortest = before.iter().map(|i| i.seconds).fold(f64::INFINITY, f64::min);
+                if last.seconds < 0.9 * shortest { before } else { intervals }
+            }
+            None => intervals,
+        };
+        let rates: Vec<f64> = whole.iter().filter_map(|i| i.bytes_per_s).collect();
         Self {
             bytes_per_s: per_second(messages as f64 * size_bytes as f64, window),
             messages_per_s: per_second(messages as f64, window),
@@ -358,6 +364,8 @@ mod tests {
         let intervals = [interval(0, 0.1, 900.0), interval(1, 0.1, 800.0), interval(2, 0.02, 10.0)];
         assert_eq!(Bandwidth::new(2, 100, window, &intervals).interval_min_bytes_per_s, Some(800.0));
         assert_eq!(Bandwidth::new(2, 100, window, &intervals[..1]).interval_min_bytes_per_s, None);
+        let stalled = [interval(0, 0.1, 900.0), interval(1, 0.4, 50.0), interval(5, 0.1, 900.0)];
+        assert_eq!(Bandwidth::new(2, 100, window, &stalled).interval_min_bytes_per_s, Some(50.0));
     }
 
     #[test]
