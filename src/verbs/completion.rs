@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::mem::{align_of, offset_of, size_of};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr;
 use std::sync::Arc;
 
 use ibverbs_sys::{ibv_comp_channel, ibv_cq, ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status};
@@ -200,6 +201,27 @@ impl Cq {
             return Err(self.failed("ibv_poll_cq", got));
         }
         Ok(got as usize)
+    }
+
+    /// Takes one completion off the queue, if there is one. As [`Cq::poll`], at fewer instructions.
+    ///
+    /// # Errors
+    /// As [`Cq::poll`].
+    #[inline]
+    pub fn poll_one(&self, into: &mut Wc) -> Result<bool> {
+        // SAFETY: as in `poll`; one completion has room.
+        let got = unsafe {
+            (*(*self.raw).context).ops.poll_cq.unwrap_unchecked()(
+                self.raw,
+                1,
+                ptr::from_mut(into).cast::<ibv_wc>(),
+            )
+        };
+        match got {
+            1 => Ok(true),
+            0 => Ok(false),
+            _ => Err(self.failed("ibv_poll_cq", got)),
+        }
     }
 
     /// Asks for an event on the channel with the next completion, of whatever kind. One that is in the queue already

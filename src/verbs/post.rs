@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
 use ibverbs_sys::{ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
@@ -113,7 +114,7 @@ impl Bounds {
 pub struct Sender {
     qp: *mut ibv_qp,
     request: NonNull<SendRequest>,
-    /// Without IBV_SEND_SIGNALED, which each post decides anew.
+    /// Without IBV_SEND_SIGNALED, see [`Sender::set_signalled`].
     flags: c_uint,
     bounds: Bounds,
     owner: Qp,
@@ -176,27 +177,34 @@ impl Sender {
         sender
     }
 
-    /// Hands the request to the device; `signalled` asks for a completion. Unsignalled requests complete with the next
-    /// signalled one behind them, and their places in the queue are free when that was polled. `ibv_post_send(3)`
+    /// Hands the request to the device. `ibv_post_send(3)`
     ///
     /// # Errors
     /// [`Step::Measure`]: the queue is full, or the queue pair is in no state to send.
     #[inline]
-    pub fn post(&mut self, signalled: bool) -> Result<()> {
-        let signal = if signalled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
-        let mut bad = ptr::null_mut();
+    pub fn post(&mut self) -> Result<()> {
+        // Written by the library only when it refuses a request, and not read here.
+        let mut bad = MaybeUninit::uninit();
         // SAFETY: the request and its element live as long as the sender and are read by the library before it returns.
         // Queue pair, completion queues and context are kept by `owner`, the memory by `bounds`, past the completion or
         // up to the end of its registration. The table was found complete when the context was opened.
         let code = unsafe {
             let wr = &raw mut (*self.request.as_ptr()).wr;
-            (*wr).send_flags = self.flags | signal;
-            (*(*self.qp).context).ops.post_send.unwrap_unchecked()(self.qp, wr, &mut bad)
+            (*(*self.qp).context).ops.post_send.unwrap_unchecked()(self.qp, wr, bad.as_mut_ptr())
         };
         if code != 0 {
             return Err(self.failed(code));
         }
         Ok(())
+    }
+
+    /// Whether posts from now on ask for a completion; at first they do not. Unsignalled requests complete with the
+    /// next signalled one behind them, and their places in the queue are free when that was polled.
+    #[inline]
+    pub fn set_signalled(&mut self, signalled: bool) {
+        let signal = if signalled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
+        // SAFETY: the request is alive and ours alone.
+        unsafe { (*self.request.as_ptr()).wr.send_flags = self.flags | signal };
     }
 
     /// Sets the immediate data, in host order. It is sent by opcodes that have it.

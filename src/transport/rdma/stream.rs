@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::completion::Source;
+use super::completion::{Source, take};
 use super::ping_pong::opcode;
 use super::{Rdma, Shape};
 use crate::error::{Error, Result, Step};
@@ -71,7 +71,8 @@ impl<'r, O: Op, W: Waiting> Streamer<'r, O, W> {
         if self.at == self.end {
             self.at = 0;
         }
-        self.sender.post(signalled)
+        self.sender.set_signalled(signalled);
+        self.sender.post()
     }
 }
 
@@ -94,8 +95,10 @@ impl<O: Op, W: Waiting> Stream for Streamer<'_, O, W> {
     #[inline(always)]
     fn reap(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         let rdma = &mut *self.rdma;
-        let mut source = Source { cq: &rdma.send_cq, channel: rdma.send_channel.as_ref() };
-        let got = source.wait::<W>(&mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
+        let got = take(&rdma.send_cq, &mut self.wcs, |into| {
+            let source = Source { cq: &rdma.send_cq, channel: rdma.send_channel.as_ref() };
+            source.wait::<W>(into, None, watch, &mut self.tally.empty_polls)
+        })?;
         let done = self.wcs[got - 1].id();
         let new = done - rdma.reaped;
         rdma.reaped = done;
@@ -180,8 +183,10 @@ impl<O: Op, W: Waiting> Sink for Taker<'_, O, W> {
     #[inline(always)]
     fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         let rdma = &mut *self.rdma;
-        let mut source = Source { cq: &rdma.recv_cq, channel: rdma.recv_channel.as_ref() };
-        let got = source.wait::<W>(&mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
+        let got = take(&rdma.recv_cq, &mut self.wcs, |into| {
+            let source = Source { cq: &rdma.recv_cq, channel: rdma.recv_channel.as_ref() };
+            source.wait::<W>(into, None, watch, &mut self.tally.empty_polls)
+        })?;
         for _ in 0..got {
             self.receiver.move_to(self.at);
             self.at += rdma.layout.stride;
