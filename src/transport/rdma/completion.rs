@@ -36,64 +36,39 @@ pub(super) struct Other<'a> {
     pub(super) done: &'a mut u64,
 }
 
-/// Waits for a completion of `cq`, which must be successful. What is done after an empty poll is `longer`, so that a
-/// completion that is there already costs nothing of the waiting. A failure on the `other` queue may be the cause of
-/// one here.
-#[inline(always)]
-pub(super) fn take_one(
-    cq: &Cq,
-    other: Option<&Cq>,
-    into: &mut Wc,
-    longer: impl FnOnce(&mut [Wc]) -> Result<usize, Halt>,
-) -> Result<(), Halt> {
-    if !cq.poll_one(into)? {
-        longer(std::slice::from_mut(into))?;
-    }
-    if into.is_success() { Ok(()) } else { Err(failed(into, other)) }
-}
-
-/// As [`take_one`], for as many completions as there are and fit. Returns how many of `into` are filled.
-#[inline(always)]
-pub(super) fn take(
-    cq: &Cq,
-    into: &mut [Wc],
-    longer: impl FnOnce(&mut [Wc]) -> Result<usize, Halt>,
-) -> Result<usize, Halt> {
-    let mut got = cq.poll(into)?;
-    if got == 0 {
-        got = longer(into)?;
-    }
-    for wc in &into[..got] {
-        if !wc.is_success() {
-            return Err(failed(wc, None));
-        }
-    }
-    Ok(got)
-}
-
 impl Source<'_> {
-    /// Waits after an empty poll until there is at least one completion, and looks at `other` from time to time.
-    /// Returns how many of `into` are filled.
-    #[inline(never)]
+    /// Waits until there is at least one completion, and looks at `other` from time to time. Returns how many of `into`
+    /// are filled, all of them successful.
+    ///
+    /// The loops poll once before they call this, and `first` is how many that brought: a completion that is there
+    /// already costs nothing of the waiting.
     pub(super) fn wait<W: Waiting>(
         mut self,
+        first: Result<usize, Error>,
         into: &mut [Wc],
         mut other: Option<Other<'_>>,
         watch: &Watch<'_>,
         empty_polls: &mut u64,
     ) -> Result<usize, Halt> {
         let mut wait = W::default();
-        loop {
-            if wait.idle(&mut self, watch)?
+        let mut got = first?;
+        let mut tries = W::POLLS - 1;
+        *empty_polls += u64::from(got == 0);
+        while got == 0 {
+            let empty;
+            (got, empty) = self.cq.poll_up_to(into, tries)?;
+            *empty_polls += u64::from(empty);
+            tries = W::POLLS;
+            if got == 0
+                && wait.idle(&mut self, watch)?
                 && let Some(other) = &mut other
             {
                 other.look()?;
             }
-            let got = self.cq.poll(into)?;
-            if got > 0 {
-                *empty_polls += wait.empty_polls();
-                return Ok(got);
-            }
+        }
+        match into[..got].iter().find(|wc| !wc.is_success()) {
+            None => Ok(got),
+            Some(wc) => Err(failed(wc, other.map(|other| other.cq))),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The data path of latency tests over a queue pair.
 
 use std::marker::PhantomData;
+use std::slice;
 
-use super::completion::{Other, Source, take_one};
+use super::completion::{Other, Source};
 use super::{Rdma, Shape};
 use crate::error::{Error, Step};
 use crate::measure::{Halt, RoundTrip, Spin, Waiting, Watch};
@@ -10,7 +11,7 @@ use crate::ops::{Arrival, Op, Opcode, Peer};
 use crate::plan::Side;
 use crate::transport::pattern::Pattern;
 use crate::transport::{Counted, Tally};
-use crate::verbs::{self, Receiver, Sender, Wc};
+use crate::verbs::{self, PollFailed, Receiver, Sender, Wc};
 
 /// Messages of verb `O` there and, if it echoes, back; waiting as `W` says.
 pub struct PingPong<'r, O, W> {
@@ -86,35 +87,68 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     #[cold]
     fn make_room(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
         let rdma = &mut *self.rdma;
-        while rdma.sent - rdma.reaped + rdma.signal_every > rdma.depth {
+        while rdma.sent - rdma.reaped + u64::from(rdma.signal_every) > rdma.depth {
             // Not into `self.wc`: the completion of the arrival is still to be checked.
             let mut sent = Wc::EMPTY;
-            take_one(&rdma.send_cq, None, &mut sent, |into| {
-                let source = Source { cq: &rdma.send_cq, channel: None };
-                source.wait::<Spin<false>>(into, None, watch, &mut 0)
-            })?;
+            let first = rdma.send_cq.polled(rdma.send_cq.poll_one(&mut sent));
+            let source = Source { cq: &rdma.send_cq, channel: None };
+            source.wait::<Spin<false>>(first, slice::from_mut(&mut sent), None, watch, &mut 0)?;
             rdma.reaped = sent.id();
         }
         Ok(())
     }
 
+    /// Posts the message just counted so that it completes with its number.
+    #[inline]
+    fn post_signalled(&mut self) -> Result<(), Error> {
+        self.rdma.until_signal = self.rdma.signal_every;
+        self.sender.set_id(self.rdma.sent);
+        self.sender.set_signalled(true);
+        self.sender.post()?;
+        self.sender.set_signalled(false);
+        Ok(())
+    }
+
     #[inline(always)]
     fn wait_for_receive(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
+        match self.rdma.recv_cq.poll_one(&mut self.wc) {
+            Ok(true) if self.wc.is_success() => Ok(()),
+            first => self.wait_longer_for_receive(first, watch),
+        }
+    }
+
+    /// A function of its own, so that a completion that is there already costs nothing of the waiting.
+    #[inline(never)]
+    fn wait_longer_for_receive(
+        &mut self,
+        first: Result<bool, PollFailed>,
+        watch: &Watch<'_>,
+    ) -> Result<(), Halt> {
         let rdma = &mut *self.rdma;
-        take_one(&rdma.recv_cq, Some(&rdma.send_cq), &mut self.wc, |into| {
-            let source = Source { cq: &rdma.recv_cq, channel: rdma.recv_channel.as_ref() };
-            let other = Other { cq: &rdma.send_cq, done: &mut rdma.reaped };
-            source.wait::<W>(into, Some(other), watch, &mut self.tally.empty_polls)
-        })
+        let source = Source { cq: &rdma.recv_cq, channel: rdma.recv_channel.as_ref() };
+        let other = Other { cq: &rdma.send_cq, done: &mut rdma.reaped };
+        let (first, into) = (rdma.recv_cq.polled(first), slice::from_mut(&mut self.wc));
+        source.wait::<W>(first, into, Some(other), watch, &mut self.tally.empty_polls).map(drop)
     }
 
     #[inline(always)]
     fn wait_for_send(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
+        match self.rdma.send_cq.poll_one(&mut self.wc) {
+            Ok(true) if self.wc.is_success() => Ok(()),
+            first => self.wait_longer_for_send(first, watch),
+        }
+    }
+
+    #[inline(never)]
+    fn wait_longer_for_send(
+        &mut self,
+        first: Result<bool, PollFailed>,
+        watch: &Watch<'_>,
+    ) -> Result<(), Halt> {
         let rdma = &*self.rdma;
-        take_one(&rdma.send_cq, None, &mut self.wc, |into| {
-            let source = Source { cq: &rdma.send_cq, channel: rdma.send_channel.as_ref() };
-            source.wait::<W>(into, None, watch, &mut self.tally.empty_polls)
-        })
+        let source = Source { cq: &rdma.send_cq, channel: rdma.send_channel.as_ref() };
+        let (first, into) = (rdma.send_cq.polled(first), slice::from_mut(&mut self.wc));
+        source.wait::<W>(first, into, None, watch, &mut self.tally.empty_polls).map(drop)
     }
 
     #[inline(always)]
@@ -123,17 +157,18 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         let expected = flag(self.rdma.sent + self.ahead);
         let mut wait = Spin::<false>::default();
         loop {
-            if self.rdma.memory.region().load_acquire(at) == expected {
-                break;
+            for tries in 0..Spin::<false>::POLLS {
+                if self.rdma.memory.region().load_acquire(at) == expected {
+                    self.tally.empty_polls += u64::from(tries);
+                    return Ok(());
+                }
             }
+            self.tally.empty_polls += u64::from(Spin::<false>::POLLS);
             let rdma = &mut *self.rdma;
             let mut source = Source { cq: &rdma.send_cq, channel: None };
-            if wait.idle(&mut source, watch)? {
-                Other { cq: &rdma.send_cq, done: &mut rdma.reaped }.look()?;
-            }
+            wait.idle(&mut source, watch)?;
+            Other { cq: &rdma.send_cq, done: &mut rdma.reaped }.look()?;
         }
-        self.tally.empty_polls += wait.empty_polls();
-        Ok(())
     }
 
     /// The number on this path, from 1, of the trip whose message is awaited or has just arrived.
@@ -172,23 +207,23 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
     #[inline(always)]
     fn start(&mut self, _watch: &Watch<'_>) -> Result<(), Halt> {
         let facts = const { O::FACTS };
-        let echoes = const { matches!(O::FACTS.peer, Peer::Echoes) };
-        if echoes {
-            let signalled = self.rdma.count_send(false);
-            self.sender.set_signalled(signalled);
-            if signalled {
-                self.sender.set_id(self.rdma.sent);
-            }
+        let signalled = if const { matches!(O::FACTS.peer, Peer::Echoes) } {
+            self.rdma.count_send()
         } else {
             self.rdma.sent += 1;
-        }
+            false
+        };
         if facts.arrival == Arrival::LastByte {
             self.rdma.memory.region().store_release(self.size - 1, flag(self.rdma.sent));
         }
         if facts.carries_imm() {
             self.sender.set_imm(self.rdma.sent as u32);
         }
-        self.sender.post()?;
+        if signalled {
+            self.post_signalled()?;
+        } else {
+            self.sender.post()?;
+        }
         Ok(())
     }
 
