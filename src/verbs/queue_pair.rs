@@ -342,7 +342,8 @@ impl Qp {
     ///
     /// # Panics
     /// If the opcode reaches into the peer's memory and `remote` is `None`; if `inline` is asked for more bytes than
-    /// were granted, or for RDMA READ; if the memory is of another protection domain.
+    /// were granted, or for RDMA READ or an atomic operation; if an atomic operation has other than 8 bytes of local
+    /// memory; if the memory is of another protection domain.
     pub fn sender(&self, opcode: Opcode, local: Slice, remote: Option<RemoteSlice>, inline: bool) -> Sender {
         Sender::new(self.clone(), opcode, local, remote, inline)
     }

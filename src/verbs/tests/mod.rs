@@ -1,0 +1,4 @@
+//! Tests of the types, on the emulated devices.
+
+mod atomics;
+mod ends;
