@@ -51,5 +51,5 @@ pub use gid::{Gid, GidEntry, GidType};
 pub use memory::{Access, Mr, Pd, Region, RemoteSlice};
 pub use port::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
 pub use post::{Opcode, Receiver, Sender, Slice};
-pub use queue_pair::{Qp, QpCaps, QpInit};
+pub use queue_pair::{Qp, QpCaps, QpInit, Transport};
 pub use transition::{Address, Grh, Init, QpState, Rtr, Rts};

@@ -19,11 +19,15 @@ pub(super) struct End {
 
 impl End {
     /// In RESET.
-    pub fn new(device: &str) -> Self {
+    pub fn new(device: &str, transport: Transport) -> Self {
+        Self::with_send_cq(device, transport, 64)
+    }
+
+    pub fn with_send_cq(device: &str, transport: Transport, send_depth: u32) -> Self {
         let context = find(device).unwrap().open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let mr = pd.register(Region::new(MEMORY).unwrap(), ALL).unwrap();
-        let [send_cq, recv_cq] = [(); 2].map(|()| context.create_cq(64, None).unwrap());
+        let [send_cq, recv_cq] = [send_depth, 64].map(|depth| context.create_cq(depth, None).unwrap());
         let qp = pd
             .create_qp(&QpInit {
                 send_cq: &send_cq,
@@ -31,6 +35,7 @@ impl End {
                 max_send_wr: 16,
                 max_recv_wr: 16,
                 max_inline: 64,
+                ..QpInit::new(transport, &send_cq, &recv_cq)
             })
             .unwrap();
         Self { qp, send_cq, recv_cq, mr, context, pd }
@@ -89,7 +94,11 @@ impl End {
 
 /// Two connected ends.
 pub(super) fn pair(device: &str) -> (End, End) {
-    let (a, b) = (End::new(device), End::new(device));
+    pair_over(device, Transport::Rc)
+}
+
+pub(super) fn pair_over(device: &str, transport: Transport) -> (End, End) {
+    let (a, b) = (End::new(device, transport), End::new(device, transport));
     a.connect(&b);
     b.connect(&a);
     (a, b)

@@ -2,3 +2,4 @@
 
 mod atomics;
 mod ends;
+mod unreliable;
