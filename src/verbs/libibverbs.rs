@@ -7,12 +7,13 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 
 use ibverbs_sys::{
-    IBV_TRANSPORT_IWARP, ibv_access_flags, ibv_ack_cq_events, ibv_alloc_pd, ibv_close_device,
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_create_comp_channel, ibv_create_cq, ibv_create_qp,
-    ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_qp, ibv_device,
-    ibv_device_attr, ibv_free_device_list, ibv_get_cq_event, ibv_get_device_list, ibv_get_device_name,
-    ibv_gid_entry, ibv_modify_qp, ibv_mr, ibv_open_device, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr,
-    ibv_qp_init_attr, ibv_query_device, ibv_query_pkey, ibv_query_port, ibv_query_qp, ibv_reg_mr,
+    IBV_TRANSPORT_IWARP, ibv_access_flags, ibv_ack_cq_events, ibv_ah, ibv_ah_attr, ibv_alloc_pd,
+    ibv_close_device, ibv_comp_channel, ibv_context, ibv_cq, ibv_create_ah, ibv_create_comp_channel,
+    ibv_create_cq, ibv_create_qp, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah, ibv_destroy_comp_channel,
+    ibv_destroy_cq, ibv_destroy_qp, ibv_device, ibv_device_attr, ibv_free_device_list, ibv_get_cq_event,
+    ibv_get_device_list, ibv_get_device_name, ibv_gid_entry, ibv_modify_qp, ibv_mr, ibv_open_device, ibv_pd,
+    ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_query_device, ibv_query_pkey, ibv_query_port,
+    ibv_query_qp, ibv_reg_mr,
 };
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -264,6 +265,16 @@ impl Provider for Libibverbs {
         done(unsafe { ibv_destroy_cq(cq) })
     }
 
+    unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &mut ibv_ah_attr) -> io::Result<*mut ibv_ah> {
+        // SAFETY: the caller's contract.
+        made(unsafe { ibv_create_ah(pd, attr) })
+    }
+
+    unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> io::Result<()> {
+        // SAFETY: the caller's contract.
+        done(unsafe { ibv_destroy_ah(ah) })
+    }
+
     unsafe fn create_qp(&self, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp> {
         // SAFETY: the caller's contract, for the CQs in `init` too.
         made(unsafe { ibv_create_qp(pd, init) })
@@ -285,6 +296,11 @@ impl Provider for Libibverbs {
     unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> io::Result<()> {
         // SAFETY: the caller's contract.
         done(unsafe { ibv_destroy_qp(qp) })
+    }
+
+    unsafe fn dropped(&self, _context: *mut ibv_context) -> Option<u64> {
+        // No verb tells. Some drivers count for the whole port, in hw_counters of sysfs.
+        None
     }
 
     unsafe fn async_fd<'a>(&self, context: *mut ibv_context) -> BorrowedFd<'a> {

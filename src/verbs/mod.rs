@@ -33,6 +33,7 @@
 
 mod completion;
 mod cycle;
+mod datagram;
 mod device;
 mod emulated;
 mod gid;
@@ -42,14 +43,25 @@ mod port;
 mod post;
 mod provider;
 mod queue_pair;
+mod queues;
+mod receive;
+mod slice;
+#[cfg(test)]
+mod tests;
 mod transition;
+mod work_completion;
 
-pub use completion::{Channel, Cq, PollFailed, Wc, WcStatus};
+pub use completion::{Channel, Cq, PollFailed};
 pub use cycle::Slots;
+pub use datagram::{AddressHandle, Destination, GRH_BYTES, UdInit, UdQp};
 pub use device::{Context, Device, ProviderKind, devices, find};
 pub use gid::{Gid, GidEntry, GidType};
 pub use memory::{Access, Mr, Pd, Region, RemoteSlice};
-pub use port::{DeviceAttr, LinkLayer, PortAttr, PortState};
-pub use post::{Opcode, Receiver, Sender, Slice};
-pub use queue_pair::{Qp, QpCaps, QpInit};
+pub use port::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
+pub use post::{Opcode, Sender};
+pub use queue_pair::{Qp, Transport};
+pub use queues::{QpCaps, QpInit};
+pub use receive::Receiver;
+pub use slice::Slice;
 pub use transition::{Address, Grh, Init, QpState, Rtr, Rts};
+pub use work_completion::{Wc, WcStatus};

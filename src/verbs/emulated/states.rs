@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use super::device::PORT;
 use super::limits;
-use super::queue_pair::Qp;
+use super::queue_pair::{Qp, Transport};
 use super::send_queue::PSN_MASK;
 use super::sync::lock;
 
@@ -22,6 +22,7 @@ const INIT: State = states::IBV_QPS_INIT;
 const RTR: State = states::IBV_QPS_RTR;
 const RTS: State = states::IBV_QPS_RTS;
 const SQD: State = states::IBV_QPS_SQD;
+const SQE: State = states::IBV_QPS_SQE;
 const ERR: State = states::IBV_QPS_ERR;
 
 const STATE: u32 = mask::IBV_QP_STATE.0;
@@ -40,21 +41,31 @@ const RD_ATOMIC: u32 = mask::IBV_QP_MAX_QP_RD_ATOMIC.0;
 const DEST_RD_ATOMIC: u32 = mask::IBV_QP_MAX_DEST_RD_ATOMIC.0;
 const RNR_TIMER: u32 = mask::IBV_QP_MIN_RNR_TIMER.0;
 const DEST_QPN: u32 = mask::IBV_QP_DEST_QPN.0;
+const QKEY: u32 = mask::IBV_QP_QKEY.0;
 const DRAIN_NOTIFY: u32 = mask::IBV_QP_EN_SQD_ASYNC_NOTIFY.0;
 
-/// What a transition of an RC queue pair must and may be given, beside the state; `None` if there is no such
-/// transition. (InfiniBand specification, volume 1, 11.2.5.2; migration of paths is not supported.)
-fn masks(from: State, to: State) -> Option<(u32, u32)> {
-    let running = CUR_STATE | ACCESS | RNR_TIMER;
+/// What a transition must and may be given, beside the state; `None` if there is no such transition. (InfiniBand
+/// specification, volume 1, 11.2.5.2; the table `qp_state_table` of the kernel. Migration of paths is not supported.)
+fn masks(transport: Transport, from: State, to: State) -> Option<(u32, u32)> {
+    let reliable = transport == Transport::Reliable;
+    // What lets messages in.
+    let gate = if transport == Transport::Datagram { QKEY } else { ACCESS };
+    let running = CUR_STATE | gate | if reliable { RNR_TIMER } else { 0 };
+    let path = ADDRESS | MTU | DEST_QPN | RQ_PSN;
+    let to_receive = match transport {
+        Transport::Reliable => path | DEST_RD_ATOMIC | RNR_TIMER,
+        Transport::Unreliable => path,
+        Transport::Datagram => 0,
+    };
     Some(match (from, to) {
         (_, RESET | ERR) => (0, CUR_STATE),
-        (RESET, INIT) => (PKEY | PORT_NUMBER | ACCESS, CUR_STATE),
-        (INIT, INIT) => (0, PKEY | PORT_NUMBER | ACCESS | CUR_STATE),
-        (INIT, RTR) => {
-            (ADDRESS | MTU | DEST_QPN | RQ_PSN | DEST_RD_ATOMIC | RNR_TIMER, ACCESS | PKEY | CUR_STATE)
-        }
-        (RTR, RTS) => (TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | RD_ATOMIC, running),
+        (RESET, INIT) => (PKEY | PORT_NUMBER | gate, CUR_STATE),
+        (INIT, INIT) => (0, PKEY | PORT_NUMBER | gate | CUR_STATE),
+        (INIT, RTR) => (to_receive, gate | PKEY | CUR_STATE),
+        (RTR, RTS) if reliable => (TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | RD_ATOMIC, running),
+        (RTR, RTS) => (SQ_PSN, running),
         (RTS, RTS) | (SQD, SQD) | (SQD, RTS) => (0, running),
+        (SQE, RTS) if !reliable => (0, running),
         (RTS, SQD) => (0, CUR_STATE | DRAIN_NOTIFY),
         _ => return None,
     })
@@ -67,7 +78,7 @@ impl Qp {
         let given = given as u32;
         let from = self.state();
         let to = if given & STATE != 0 { attr.qp_state } else { from };
-        let (required, optional) = masks(from, to).ok_or(Errno::EINVAL)?;
+        let (required, optional) = masks(self.transport, from, to).ok_or(Errno::EINVAL)?;
         let wrong_state = given & CUR_STATE != 0 && attr.cur_qp_state != from;
         if given & required != required || given & !(required | optional | STATE) != 0 || wrong_state {
             return Err(Errno::EINVAL.into());
@@ -134,6 +145,9 @@ impl Qp {
         if set(SQ_PSN) {
             queue.psn = attr.sq_psn & PSN_MASK;
         }
+        if set(QKEY) {
+            queue.qkey = attr.qkey;
+        }
         if set(RNR_RETRY) {
             queue.rnr_retry = attr.rnr_retry;
         }
@@ -150,6 +164,9 @@ impl Qp {
         }
         if set(RQ_PSN) {
             responder.psn = attr.rq_psn & PSN_MASK;
+        }
+        if set(QKEY) {
+            responder.qkey = attr.qkey;
         }
         if set(ACCESS) {
             responder.access = attr.qp_access_flags;
@@ -171,9 +188,16 @@ impl Qp {
         attr
     }
 
+    /// Moves to SQE from a state that sends. Flushing is up to the caller.
+    pub(super) fn note_send_error(&self) {
+        let sends = |state| matches!(state, RTS | SQD).then_some(SQE);
+        // Fails if there is an error already, and then there is nothing to do.
+        let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, sends);
+    }
+
     /// Moves to ERR from a state that has traffic. Flushing is up to the caller.
     pub(super) fn note_error(&self) {
-        let has_traffic = |state| matches!(state, RTR | RTS | SQD).then_some(ERR);
+        let has_traffic = |state| matches!(state, RTR | RTS | SQD | SQE).then_some(ERR);
         // Fails if there is no traffic any more, and then there is nothing to do.
         let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, has_traffic);
     }
@@ -200,6 +224,7 @@ impl Qp {
             self.stop_waiting(&mut queue);
         }
         queue.peer = None;
+        queue.handle = 0;
         let sends = queue.posted;
         self.unlock_send(queue);
 
@@ -234,6 +259,6 @@ fn remember(into: &mut ibv_qp_attr, attr: &ibv_qp_attr, given: u32) {
         ACCESS => qp_access_flags, PKEY => pkey_index, PORT_NUMBER => port_num, ADDRESS => ah_attr, MTU => path_mtu,
         TIMEOUT => timeout, RETRY => retry_cnt, RNR_RETRY => rnr_retry, RQ_PSN => rq_psn, SQ_PSN => sq_psn,
         RD_ATOMIC => max_rd_atomic, DEST_RD_ATOMIC => max_dest_rd_atomic, RNR_TIMER => min_rnr_timer,
-        DEST_QPN => dest_qp_num,
+        DEST_QPN => dest_qp_num, QKEY => qkey,
     }
 }

@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod cost;
+mod datagram;
 mod device;
 mod errors;
 mod events;
@@ -10,3 +11,4 @@ mod operations;
 mod queues;
 mod request;
 mod states;
+mod unreliable;
