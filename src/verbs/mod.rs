@@ -44,6 +44,7 @@ mod provider;
 mod queue_pair;
 mod queues;
 mod receive;
+mod shared_receive;
 mod slice;
 #[cfg(test)]
 mod tests;
@@ -59,5 +60,6 @@ pub use post::{Opcode, Sender};
 pub use queue_pair::{Qp, Transport};
 pub use queues::{QpCaps, QpInit};
 pub use receive::Receiver;
+pub use shared_receive::Srq;
 pub use slice::Slice;
 pub use transition::{Address, Grh, Init, QpState, Rtr, Rts};

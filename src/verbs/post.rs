@@ -295,7 +295,7 @@ impl Sender {
         let caps = self.owner.caps();
         let len = self.elements.total();
         let values = format!("{:?}, {len} bytes, max_send_wr {}", self.opcode, caps.max_send_wr);
-        post_failed("ibv_post_send", &self.owner, &values, code)
+        post_failed("ibv_post_send", Some(&self.owner), &values, code)
     }
 }
 
@@ -304,14 +304,20 @@ pub(super) fn leak<T>(value: T) -> NonNull<T> {
     NonNull::from(Box::leak(Box::new(value)))
 }
 
-pub(super) fn post_failed(call: &str, qp: &Queues, values: &str, code: c_int) -> Error {
+/// `qp` is `None` where the queue is shared by many.
+pub(super) fn post_failed(call: &str, qp: Option<&Queues>, values: &str, code: c_int) -> Error {
     // An error number; -1 with errno from some old providers.
     let error =
         if code == -1 { io::Error::last_os_error() } else { io::Error::from_raw_os_error(code.abs()) };
-    let state = qp.state().map_or_else(|_| "unknown".to_owned(), |state| state.to_string());
-    Error::failed(Step::Measure, format!("{call}(QP {:#08x} in state {state}, {values}): {error}", qp.number())).with_remedy(
+    let queue = qp.map_or_else(String::new, |qp| {
+        let state = qp.state().map_or_else(|_| "unknown".to_owned(), |state| state.to_string());
+        format!("QP {:#08x} in state {state}, ", qp.number())
+    });
+    Error::failed(Step::Measure, format!("{call}({queue}{values}): {error}")).with_remedy(
         match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
-            Errno::ENOMEM => "the queue is full: more was posted than completed; a larger queue depth, or more signals, would help",
+            Errno::ENOMEM => {
+                "the queue is full: more was posted than completed; a larger queue depth, or more signals, would help"
+            }
             _ => "see the first failed completion of the queue pair, and the device's log (dmesg)",
         },
     )

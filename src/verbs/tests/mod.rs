@@ -4,4 +4,5 @@ mod atomics;
 mod datagram;
 mod ends;
 mod gather;
+mod shared_receive;
 mod unreliable;
