@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 
 use ibverbs_sys::{ibv_qp, ibv_recv_wr};
 
-use super::post::{leak, post_failed};
+use super::post::{Partial, leak, post_failed};
 use super::queues::Queues;
 use super::shared_receive::Srq;
 use super::slice::{Elements, Slice};
@@ -109,8 +109,8 @@ impl Receiver {
     /// Posts `n` receives into the same memory, with as few calls as possible.
     ///
     /// # Errors
-    /// As [`Receiver::post`]; the message says how many were posted.
-    pub fn post_many(&mut self, n: u32) -> Result<()> {
+    /// As [`Receiver::post`], with how many were posted.
+    pub fn post_many(&mut self, n: u32) -> Result<(), Partial> {
         let mut posted = 0;
         while posted < n {
             let link = ((n - posted) as usize).min(CHAIN);
@@ -134,7 +134,8 @@ impl Receiver {
                     let wr = unsafe { self.wr(i) };
                     ptr::eq(wr, bad)
                 });
-                return Err(self.failed(posted + taken.unwrap_or(0) as u32, n, code));
+                let posted = posted + taken.unwrap_or(0) as u32;
+                return Err(Partial { posted, error: self.failed(posted, n, code) });
             }
             posted += link as u32;
         }
