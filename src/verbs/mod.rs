@@ -32,6 +32,7 @@
 // which contract it relies on, and nothing outside this module needs to know of them.
 #![allow(unsafe_code)]
 
+mod async_event;
 mod completion;
 mod datagram;
 mod device;
@@ -53,6 +54,7 @@ mod tests;
 mod transition;
 mod wc;
 
+pub use async_event::AsyncEvent;
 pub use completion::{Channel, Cq};
 pub use datagram::{AddressHandle, Destination, GRH_BYTES, UdInit, UdQp};
 pub use device::{Context, Device, ProviderKind, devices, find};

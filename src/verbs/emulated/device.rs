@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -15,8 +15,8 @@ use ibverbs_sys::{
 };
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
-use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use super::async_event::AsyncEvents;
 use super::faults::Faults;
 use super::{completion, limits, receive_queue, requester, shared_receive};
 
@@ -114,7 +114,8 @@ pub(super) struct Context {
     pub device: &'static Device,
     /// How it misbehaves.
     pub faults: Faults,
-    asynchronous: EventFd,
+    /// What it has to say outside of any queue.
+    pub events: AsyncEvents,
     /// Messages that arrived and were dropped.
     dropped: AtomicU64,
     /// Protection domains, CQs and channels.
@@ -130,12 +131,12 @@ impl Context {
     /// Opens the device of this name. ENODEV when there is none.
     pub(super) fn open(name: &str, faults: Faults) -> io::Result<*mut ibv_context> {
         let index = NAMES.iter().position(|known| *known == name).ok_or(Errno::ENODEV)?;
-        let asynchronous = EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        let events = AsyncEvents::new()?;
         // SAFETY: integers, pointers, optional functions and a POSIX mutex, for all of which zero is a value.
         let mut ibv: ibv_context = unsafe { MaybeUninit::zeroed().assume_init() };
         ibv.device = (&raw const LISTING.0[index]).cast_mut();
         ibv.cmd_fd = -1;
-        ibv.async_fd = asynchronous.as_raw_fd();
+        ibv.async_fd = events.fd().as_raw_fd();
         ibv.num_comp_vectors = 1;
         ibv.ops.post_send = Some(requester::post_send);
         ibv.ops.post_recv = Some(receive_queue::post_recv);
@@ -146,7 +147,7 @@ impl Context {
             ibv: UnsafeCell::new(ibv),
             device: &DEVICES[index],
             faults,
-            asynchronous,
+            events,
             dropped: AtomicU64::new(0),
             children: AtomicU32::new(0),
         };
@@ -214,18 +215,6 @@ impl Context {
     /// Messages that were dropped so far.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
-    }
-
-    /// Makes the asynchronous descriptor readable, for good.
-    #[cold]
-    pub(super) fn raise_event(&self) {
-        // Fails only at 2^64 - 1 events.
-        let _ = self.asynchronous.write(1);
-    }
-
-    /// The descriptor that [`Context::raise_event`] makes readable.
-    pub(super) fn async_fd(&self) -> BorrowedFd<'_> {
-        self.asynchronous.as_fd()
     }
 
     /// The limits of the device.

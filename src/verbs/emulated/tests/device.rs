@@ -219,6 +219,9 @@ fn a_device_that_dies_takes_the_queue_pair_with_it() {
     assert_eq!(gist(&a.sent()), [(3, status::IBV_WC_FATAL_ERR), (4, status::IBV_WC_WR_FLUSH_ERR)]);
     assert_eq!(gist(&a.received()), [(9, status::IBV_WC_WR_FLUSH_ERR)]);
     assert_eq!(a.state(), ibv_qp_state::IBV_QPS_ERR);
+    // SAFETY: the context is live.
+    let event = unsafe { a.provider.next_async_event(a.context) }.unwrap();
+    assert_eq!(event, (ibverbs_sys::IBV_EVENT_DEVICE_FATAL, 0));
     b.post(&[Wr::new(5, opcode::IBV_WR_SEND, &[])]).unwrap();
     assert_eq!(gist(&b.sent()), [(5, status::IBV_WC_RETRY_EXC_ERR)]);
 }
