@@ -97,8 +97,8 @@ impl Srq {
         self.0.max_sge
     }
 
-    /// Asks for one [`AsyncEvent::SrqLimitReached`](super::AsyncEvent) when a message leaves fewer receives than `limit`;
-    /// 0 asks for none. `ibv_modify_srq(3)`
+    /// Asks for one [`AsyncEvent::SrqLimitReached`](super::AsyncEvent) when a message leaves fewer receives than
+    /// `limit`; 0 asks for none. `ibv_modify_srq(3)`
     ///
     /// # Errors
     /// [`Step::CreateQp`]: more than there is room for, or the device has no such events.

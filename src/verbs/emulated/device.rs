@@ -5,18 +5,18 @@ use std::ffi::{c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use ibverbs_sys::{
-    IBV_ATOMIC_GLOB, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET,
+    IBV_ATOMIC_GLOB, IBV_EVENT_PORT_ERR, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET,
     IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_ah_attr, ibv_context,
     ibv_device, ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_port_state,
 };
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 
-use super::async_event::AsyncEvents;
+use super::async_event::{AsyncEvent, AsyncEvents};
 use super::faults::Faults;
 use super::{completion, limits, receive_queue, requester, shared_receive};
 
@@ -116,6 +116,7 @@ pub(super) struct Context {
     pub faults: Faults,
     /// What it has to say outside of any queue.
     pub events: AsyncEvents,
+    port_down: AtomicBool,
     /// Messages that arrived and were dropped.
     dropped: AtomicU64,
     /// Protection domains, CQs and channels.
@@ -148,6 +149,7 @@ impl Context {
             device: &DEVICES[index],
             faults,
             events,
+            port_down: AtomicBool::new(faults.port_down),
             dropped: AtomicU64::new(0),
             children: AtomicU32::new(0),
         };
@@ -205,6 +207,19 @@ impl Context {
         self.children.fetch_sub(1, Ordering::Release);
     }
 
+    /// Nothing that is sent through the port arrives.
+    pub(super) fn is_down(&self) -> bool {
+        self.port_down.load(Ordering::Relaxed)
+    }
+
+    /// The port goes down for good.
+    #[cold]
+    pub(super) fn lose_port(&self) {
+        if !self.port_down.swap(true, Ordering::Relaxed) {
+            self.events.raise(AsyncEvent { kind: IBV_EVENT_PORT_ERR, number: PORT.into(), object: 0 });
+        }
+    }
+
     /// A message arrived that no receive was posted for, or that its target does not take, and whose sender is not
     /// told.
     #[cold]
@@ -254,7 +269,7 @@ impl Context {
         }
         // SAFETY: integers only.
         let mut attr: ibv_port_attr = unsafe { MaybeUninit::zeroed().assume_init() };
-        let (state, physical) = match self.faults.port_down {
+        let (state, physical) = match self.is_down() {
             true => (ibv_port_state::IBV_PORT_DOWN, 3),    // "Disabled"
             false => (ibv_port_state::IBV_PORT_ACTIVE, 5), // "LinkUp"
         };
@@ -312,7 +327,7 @@ impl Context {
 
     /// Packets to this address come out at a port of the same device.
     pub(super) fn reaches(&self, address: &ibv_ah_attr) -> bool {
-        if self.faults.port_down {
+        if self.is_down() {
             return false;
         }
         let gids = self.device.gids(&self.faults);

@@ -4,13 +4,20 @@
 //! loop runs the same machine code on them as on a NIC. What they measure is this suite and the machine's memory, never
 //! a network: a message is a copy made by the thread that posts it, complete when the post returns.
 //!
-//! They obey the rules of verbs for RC, UC and UD: states and their attributes, keys with generations, bounds and rights,
-//! queue depths that are given back by polling, packet sequence numbers, receiver-not-ready, errors and flushes in
-//! order, completion events that fire once, and asynchronous events: a completion queue or queue pair in error, the first
-//! message before RTS, a shared receive queue below its limit or no longer used, a dead device. Over UC and UD a message that has no receive, or that its target does not allow, is
-//! dropped and counted, and its sender succeeds. A datagram brings the header of its network, if it has one: always on
-//! `emu0`, by a global route on `emu1`; without one, the space for it is left as it was. What they do not do: lose or
-//! reorder packets, multicast, automatic path migration, memory windows.
+//! They obey the rules of verbs: states and their attributes, keys with generations, bounds and rights, queue depths
+//! that are given back by polling, packet sequence numbers, errors and flushes in order, completion events that fire
+//! once, and asynchronous events where no completion tells. What they do not do: lose or reorder packets, multicast,
+//! automatic path migration, memory windows.
+//!
+//! * **RC.** A send without a receive waits (receiver not ready). Whoever posts that receive carries it on, so a sender
+//!   that sleeps for its completion is woken by it.
+//! * **UC and UD.** A message that has no receive, or that its target does not allow, is dropped and counted, and its
+//!   sender succeeds. What is wrong on the sender's side stops its send queue alone (SQE).
+//! * **UD.** A datagram brings the header of its network, if it has one: always on `emu0`, by a global route on `emu1`;
+//!   without one, the space for it is left as it was. One that is longer than the MTU completes with a local length
+//!   error; some devices pretend to send it.
+//! * **Shared receive queues.** A place is free as soon as a message took its receive; on other devices, when its
+//!   completion was polled.
 //!
 //! # Misbehaviour on demand
 //!
@@ -27,6 +34,7 @@
 //! | `fail-qp` | creating a queue pair fails with ENOMEM |
 //! | `delay=NS` | nothing posted to a send queue is visible before that many nanoseconds have passed |
 //! | `die-after=N` | the send after the Nth of a queue pair completes with a fatal error, and the queue pair is in ERR |
+//! | `port-error-after=N` | the port goes down, with an event, at the send after the Nth of a queue pair |
 //! | `gids=link-local` | the Ethernet port has no GID made of an IPv4 address |
 //!
 //! # Who owns what

@@ -109,7 +109,8 @@ impl Qp {
     /// A queue pair in RESET; what was granted is written back.
     ///
     /// # Safety
-    /// `ibv_create_qp(3)`: `pd`, both CQs, and the shared receive queue if there is one, are live objects of this provider.
+    /// `ibv_create_qp(3)`: `pd`, both CQs, and the shared receive queue if there is one, are live objects of this
+    /// provider.
     pub(super) unsafe fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp> {
         // SAFETY: the caller's contract.
         let pd = unsafe { Pd::share(pd) };

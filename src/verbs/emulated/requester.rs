@@ -170,6 +170,12 @@ impl Qp {
             self.flush_deferred(queue);
             return self.fail(queue, wr, position, ibv_wc_status::IBV_WC_FATAL_ERR);
         }
+        if faults.port_error_after.is_some_and(|last| position >= last) {
+            self.pd.context.lose_port();
+        }
+        if self.pd.context.is_down() || queue.peer.as_ref().is_some_and(|peer| peer.pd.context.is_down()) {
+            queue.peer = None;
+        }
         if faults.delay_ns > 0 {
             let (start, delay) = (Instant::now(), Duration::from_nanos(faults.delay_ns.into()));
             while start.elapsed() < delay {
@@ -339,7 +345,7 @@ impl Qp {
     pub(super) fn find_peer(&self, queue: &SendQueue) -> Option<Arc<Qp>> {
         let context = &self.pd.context;
         let same_device = |peer: &Arc<Qp>| ptr::eq(peer.pd.context.device, context.device);
-        let hears = |peer: &Arc<Qp>| peer.transport == self.transport && !peer.pd.context.faults.port_down;
+        let hears = |peer: &Arc<Qp>| peer.transport == self.transport && !peer.pd.context.is_down();
         if !context.reaches(&queue.address) {
             return None;
         }

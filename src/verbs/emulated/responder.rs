@@ -428,7 +428,8 @@ impl Qp {
         self.recv_cq.push(&completion, self, position, false);
     }
 
-    /// Moves to ERR because of what a peer sent, who is told this status. The caller must flush the sends once it holds no locks.
+    /// Moves to ERR because of what a peer sent, who is told this status. The caller must flush the sends once it holds
+    /// no locks.
     #[cold]
     fn fail_responder(&self, responder: &mut Responder, status: ibv_wc_status::Type) {
         self.note_error();
