@@ -1,6 +1,7 @@
 //! Receives that several queue pairs take.
 
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -147,6 +148,48 @@ fn senders_that_sleep_for_a_shared_receive_are_woken() {
     assert!(clients.iter().all(|(_, channel)| ready(channel)));
     assert!(clients.iter().all(|(client, _)| client.sent() == [(1, OK)]));
     assert_eq!(servers[0].received().len(), 2);
+}
+
+#[test]
+fn no_sender_sleeps_for_ever_while_receives_are_posted() {
+    const EACH: usize = 300;
+    let (first, srq) = End::sharing("emu0", Transport::Rc);
+    let second = another(&first, Transport::Rc, &srq);
+    let servers = [first, second];
+    let clients = servers.each_ref().map(|server| {
+        let (client, channel) = End::with_channel("emu0", Transport::Rc);
+        client.connect(server);
+        server.connect(&client);
+        (client, channel)
+    });
+    std::thread::scope(|scope| {
+        for (client, channel) in &clients {
+            scope.spawn(move || {
+                let mut sender = client.qp.sender(Opcode::Send, client.mr.slice(0, 8), None, false);
+                for _ in 0..EACH {
+                    // Armed before the post, and not polled before the event: only the event can say that it is done.
+                    client.send_cq.arm().unwrap();
+                    sender.post(true).unwrap();
+                    let timeout = PollTimeout::from(30_000_u16);
+                    let woken = poll(&mut [PollFd::new(channel.as_fd(), PollFlags::POLLIN)], timeout);
+                    assert_eq!(woken, Ok(1), "nobody woke it");
+                    assert!(channel.take_event().unwrap());
+                    assert_eq!(client.sent(), [(0, OK)]);
+                }
+            });
+        }
+        let mut receiver = srq.receiver(servers[0].mr.slice(0, 8));
+        let (mut posted, mut taken) = (0, 0);
+        let start = Instant::now();
+        while taken < 2 * EACH {
+            assert!(start.elapsed() < Duration::from_secs(60), "{taken} of {posted} arrived");
+            if posted < 2 * EACH && posted - taken < 2 {
+                receiver.post().unwrap();
+                posted += 1;
+            }
+            taken += servers[0].received().len();
+        }
+    });
 }
 
 #[test]
