@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ibverbs_sys::{ibv_comp_channel, ibv_cq, ibv_wc};
 
 use super::device::Context;
-use super::work_completion::Wc;
+use super::wc::Wc;
 use crate::error::{Error, Result, Step};
 
 /// Completion channel: a descriptor that becomes readable when an armed completion queue of it gets an entry. Clones
@@ -253,8 +253,25 @@ impl Cq {
     /// [`Step::Measure`]: the device refused.
     #[inline]
     pub fn arm(&self) -> Result<()> {
+        self.request_event(false)
+    }
+
+    /// Asks for an event with the next receive whose sender wanted it ([`Sender::set_solicited`](super::Sender)), or
+    /// with the next completion that is an error, and lets others go by. When both are asked for, the wider holds.
+    ///
+    /// # Errors
+    /// As [`Cq::arm`].
+    #[inline]
+    pub fn arm_solicited(&self) -> Result<()> {
+        self.request_event(true)
+    }
+
+    #[inline]
+    fn request_event(&self, solicited_only: bool) -> Result<()> {
         // SAFETY: as in `poll`.
-        let code = unsafe { (*(*self.raw).context).ops.req_notify_cq.unwrap_unchecked()(self.raw, 0) };
+        let code = unsafe {
+            (*(*self.raw).context).ops.req_notify_cq.unwrap_unchecked()(self.raw, solicited_only.into())
+        };
         if code != 0 {
             return Err(self.failed("ibv_req_notify_cq", code));
         }

@@ -80,8 +80,8 @@ impl Qp {
             }
             // SAFETY: valid until popped, which happens only after its last use in each branch below.
             let wr: &ibv_send_wr = unsafe { &*wr };
-            // Below, the send queue is locked, or `queue` could not be borrowed; the copy in `deferred` points to memory
-            // that the poster keeps until it sees a completion.
+            // Below, the send queue is locked, or `queue` could not be borrowed; the copy in `deferred` points to
+            // memory that the poster keeps until it sees a completion.
             let result = match self.transport {
                 // SAFETY: as above.
                 Transport::Reliable => unsafe { self.execute(queue, wr, position) },
@@ -148,8 +148,11 @@ impl Qp {
     /// once more.
     #[cold]
     pub(super) fn await_receive(&self, responder: &mut Responder, sender: &Qp) -> bool {
-        // Not written again and again: the owner reads it with every receive.
-        if self.awaited.load(Ordering::Relaxed) && Weak::ptr_eq(&responder.waiter, &sender.this) {
+        if let Some(queue) = &self.shared {
+            // Its list is used up with every receive.
+            queue.await_receive(&self.this);
+        } else if self.awaited.load(Ordering::Relaxed) && Weak::ptr_eq(&responder.waiter, &sender.this) {
+            // Not written again and again: the owner reads it with every receive.
             return false;
         }
         responder.waiter = sender.this.clone();

@@ -12,9 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ibverbs_sys::{ibv_qp, ibv_qp_state, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wc_status};
+use ibverbs_sys::{
+    IBV_EVENT_DEVICE_FATAL, IBV_EVENT_QP_FATAL, ibv_qp, ibv_qp_state, ibv_send_flags, ibv_send_wr, ibv_sge,
+    ibv_wc_status,
+};
 use nix::errno::Errno;
 
+use super::async_event::AsyncEvent;
 use super::completion::Completion;
 use super::memory::{Piece, Pieces, Use};
 use super::queue_pair::{Qp, Transport};
@@ -162,9 +166,15 @@ impl Qp {
         }
         let faults = &self.pd.context.faults;
         if faults.die_after.is_some_and(|last| position >= last) {
-            self.pd.context.raise_event();
+            self.pd.context.events.raise(AsyncEvent { kind: IBV_EVENT_DEVICE_FATAL, number: 0, object: 0 });
             self.flush_deferred(queue);
             return self.fail(queue, wr, position, ibv_wc_status::IBV_WC_FATAL_ERR);
+        }
+        if faults.port_error_after.is_some_and(|last| position >= last) {
+            self.pd.context.lose_port();
+        }
+        if self.pd.context.is_down() || queue.peer.as_ref().is_some_and(|peer| peer.pd.context.is_down()) {
+            queue.peer = None;
         }
         if faults.delay_ns > 0 {
             let (start, delay) = (Instant::now(), Duration::from_nanos(faults.delay_ns.into()));
@@ -229,8 +239,9 @@ impl Qp {
         position: u32,
     ) -> Result<u32, Stop> {
         let pulls = wire::pulls(wr.opcode);
+        let mut local = Pieces::new();
         // SAFETY: the caller's contract.
-        let local = unsafe { self.local(wr) }?;
+        unsafe { self.find_local(wr, &mut local) }?;
         let wrong_size = wire::is_atomic(wr.opcode) && local.total != size_of::<u64>() as u64;
         if local.total > u64::from(queue.max_message) || wrong_size {
             return Err(Stop::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR));
@@ -250,7 +261,9 @@ impl Qp {
             request.local = &corrupted.1;
         }
         let mut responder = peer.responder.lock();
-        if !responder.expects(self.number, queue.psn) {
+        if !responder.expects(self.number, queue.psn)
+            && !peer.establishes(&mut responder, self.number, Some(queue.psn))
+        {
             return Err(Stop::Failed(ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
         }
         // SAFETY: the lock of this send queue is held; the responder is the peer's.
@@ -280,21 +293,21 @@ impl Qp {
         }
     }
 
-    /// The memory of a work request on this side.
+    /// Puts the memory of a work request on this side into `local`, which is empty.
     ///
     /// # Safety
     /// As for [`Qp::execute`].
     #[inline(always)]
-    pub(super) unsafe fn local(&self, wr: &ibv_send_wr) -> Result<Pieces, Stop> {
+    pub(super) unsafe fn find_local(&self, wr: &ibv_send_wr, local: &mut Pieces) -> Result<(), Stop> {
         // SAFETY: the caller's contract.
         let entries = unsafe { entries(wr) };
-        let found = if wr.send_flags & INLINE != 0 {
-            Some(inline_pieces(entries))
-        } else {
-            let to = if wire::pulls(wr.opcode) { Use::Scatter } else { Use::Gather };
-            // SAFETY: the lock of a send queue that `numbers` knows is held.
-            unsafe { Pieces::find(self.pd.as_ibv(), entries, to) }
-        };
+        if wr.send_flags & INLINE != 0 {
+            add_inline(local, entries);
+            return Ok(());
+        }
+        let to = if wire::pulls(wr.opcode) { Use::Scatter } else { Use::Gather };
+        // SAFETY: the lock of a send queue that `numbers` knows is held.
+        let found = unsafe { local.find(self.pd.as_ibv(), entries, to) };
         found.ok_or(Stop::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR))
     }
 
@@ -333,7 +346,7 @@ impl Qp {
     pub(super) fn find_peer(&self, queue: &SendQueue) -> Option<Arc<Qp>> {
         let context = &self.pd.context;
         let same_device = |peer: &Arc<Qp>| ptr::eq(peer.pd.context.device, context.device);
-        let hears = |peer: &Arc<Qp>| peer.transport == self.transport && !peer.pd.context.faults.port_down;
+        let hears = |peer: &Arc<Qp>| peer.transport == self.transport && !peer.pd.context.is_down();
         if !context.reaches(&queue.address) {
             return None;
         }
@@ -362,8 +375,15 @@ impl Qp {
             )
         };
         if !self.send_cq.push(&completion, self, position, false) {
-            self.fail_send_queue(queue);
+            self.completion_lost(queue);
         }
+    }
+
+    /// The completion queue of the sends has no room: nobody will learn what became of them.
+    #[cold]
+    fn completion_lost(&self, queue: &mut SendQueue) {
+        self.raise(IBV_EVENT_QP_FATAL);
+        self.fail_send_queue(queue);
     }
 
     /// Tells of a failure: always told, signalled or not.
@@ -397,7 +417,7 @@ impl Qp {
         self.note_error();
         self.flush_deferred(queue);
         let mut responder = self.responder.lock();
-        responder.accepting = false;
+        responder.close();
         self.flush_receives(&mut responder);
         queue.aftermath.kick = mem::take(&mut responder.waiter);
     }
@@ -426,18 +446,16 @@ unsafe fn is_datagram(wr: &ibv_send_wr) -> bool {
     wire::is_send(wr.opcode) && !unsafe { wr.wr.ud.ah }.is_null()
 }
 
-/// The memory of an inline work request, which needs no key.
+/// Appends the memory of an inline work request, which needs no key.
 #[inline(always)]
-fn inline_pieces(entries: &[ibv_sge]) -> Pieces {
+fn add_inline(pieces: &mut Pieces, entries: &[ibv_sge]) {
     debug_assert!(entries.len() <= limits::MAX_SGE);
-    let mut pieces = Pieces::new();
     for entry in entries {
         if entry.length > 0 {
             let at = ptr::with_exposed_provenance_mut(entry.addr as usize);
             pieces.push(Piece { at, len: entry.length as usize });
         }
     }
-    pieces
 }
 
 /// A copy of the payload with a byte changed, and the memory it is in.

@@ -6,11 +6,14 @@ use std::ptr;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ibverbs_sys::{ibv_qp_state, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode};
+use ibverbs_sys::{
+    IBV_EVENT_COMM_EST, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, ibv_qp_state,
+    ibv_wc_flags, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
+};
 
 use super::completion::Completion;
 use super::grh;
-use super::memory::{self, Piece, Pieces, Use};
+use super::memory::{self, Pd, Piece, Pieces, Use};
 use super::queue_pair::{Qp, Transport};
 use super::receive_queue::Receive;
 use super::send_queue::PSN_MASK;
@@ -18,8 +21,10 @@ use super::wire::{self, Envelope, Request};
 
 /// The state of a responder.
 pub(super) struct Responder {
-    /// In RTR or a later state that receives.
+    /// In a state that receives. In RTR a connection does so after its first message.
     pub accepting: bool,
+    /// In RTR, and nothing arrived yet.
+    pub fresh: bool,
     /// Who may send.
     pub dest_qpn: u32,
     /// Sequence number of the next packet.
@@ -49,15 +54,16 @@ pub(super) enum Refusal {
     Fatal(ibv_wc_status::Type),
 }
 
-const INVALID_REQUEST: Refusal = Refusal::Fatal(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
+pub(super) const INVALID_REQUEST: Refusal = Refusal::Fatal(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
 const ACCESS_VIOLATION: Refusal = Refusal::Fatal(ibv_wc_status::IBV_WC_REM_ACCESS_ERR);
-const OPERATION_FAILED: Refusal = Refusal::Fatal(ibv_wc_status::IBV_WC_REM_OP_ERR);
+pub(super) const OPERATION_FAILED: Refusal = Refusal::Fatal(ibv_wc_status::IBV_WC_REM_OP_ERR);
 
 impl Responder {
     /// The responder of a queue pair in RESET.
     pub(super) fn new() -> Self {
         Self {
             accepting: false,
+            fresh: false,
             dest_qpn: 0,
             psn: 0,
             mtu_shift: 8,
@@ -76,6 +82,12 @@ impl Responder {
         self.accepting && self.dest_qpn == from && self.psn == psn
     }
 
+    /// Takes nothing any more.
+    pub(super) fn close(&mut self) {
+        self.accepting = false;
+        self.fresh = false;
+    }
+
     /// Counts packets that were acknowledged.
     #[inline(always)]
     pub(super) fn advance(&mut self, packets: u32) {
@@ -84,6 +96,20 @@ impl Responder {
 }
 
 impl Qp {
+    /// A message from this queue pair, with this sequence number where it matters, is the first to a queue pair in RTR.
+    /// Its owner is told that it can go on to RTS.
+    #[cold]
+    pub(super) fn establishes(&self, responder: &mut Responder, from: u32, psn: Option<u32>) -> bool {
+        let expected = psn.is_none_or(|psn| psn == responder.psn);
+        if !responder.fresh || responder.dest_qpn != from || !expected {
+            return false;
+        }
+        responder.fresh = false;
+        responder.accepting = true;
+        self.raise(IBV_EVENT_COMM_EST);
+        true
+    }
+
     /// Does what `request` asks for, or drops it and counts that. Nobody is told, but for this queue pair's owner when
     /// a receive cannot be used: that moves it to ERR, and the caller must flush its sends.
     ///
@@ -98,7 +124,7 @@ impl Qp {
         // SAFETY: the caller's contract.
         match unsafe { self.serve(responder, request) } {
             Err(OPERATION_FAILED) => {
-                self.fail_responder(responder);
+                self.fail_responder(responder, ibv_wc_status::IBV_WC_REM_OP_ERR);
                 Err(OPERATION_FAILED)
             }
             Err(_) => {
@@ -120,19 +146,34 @@ impl Qp {
         envelope: &Envelope,
     ) -> Result<(), Refusal> {
         let len = request.local.total + grh::BYTES as u64;
-        // SAFETY: nobody else consumes receives while the responder is locked.
-        let receive = unsafe { self.receive.get(responder.next_receive) };
-        let receive = receive.filter(|receive| receive.room() >= len && envelope.qkey == responder.qkey);
-        let Some(receive) = receive else {
+        if envelope.qkey != responder.qkey {
+            self.pd.context.count_dropped();
+            return Ok(());
+        }
+        let shared = self.shared.as_deref().map(|queue| (queue, queue.take()));
+        let (pd, receive) = match &shared {
+            Some((queue, taken)) => (&queue.pd, taken.as_ref()),
+            // SAFETY: nobody else consumes receives while the responder is locked.
+            None => (&self.pd, unsafe { self.receive.get(responder.next_receive) }),
+        };
+        let Some(receive) = receive.filter(|receive| receive.room() >= len) else {
+            if let Some((queue, Some(taken))) = shared {
+                queue.give_back(taken);
+            }
             self.pd.context.count_dropped();
             return Ok(());
         };
+        let mut into = Pieces::new();
         // SAFETY: the caller's contract.
-        let Some(into) = (unsafe { self.scatter(receive, len) }) else {
-            self.fail_receive(responder, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
-            self.fail_responder(responder);
+        let found = unsafe { self.scatter(pd, receive, len, &mut into) };
+        if found.is_none() {
+            match shared {
+                Some(_) => self.fail_shared(receive, ibv_wc_status::IBV_WC_LOC_PROT_ERR),
+                None => self.fail_receive(responder, ibv_wc_status::IBV_WC_LOC_PROT_ERR),
+            }
+            self.fail_responder(responder, ibv_wc_status::IBV_WC_REM_OP_ERR);
             return Err(OPERATION_FAILED);
-        };
+        }
         let mut completion = self.arrival(receive, request, ibv_wc_opcode::IBV_WC_RECV);
         completion.byte_len = len as u32;
         if let Some(mut header) = envelope.header {
@@ -143,11 +184,15 @@ impl Qp {
         }
         // SAFETY: both sides were found by their keys, and there is room.
         unsafe { memory::copy(request.local.as_slice(), into.skip(grh::BYTES).as_slice()) };
-        let taken = self.complete_receive(responder, &completion, request.solicited);
-        if taken.is_err() {
-            self.fail_responder(responder);
+        if shared.is_none() {
+            responder.next_receive = responder.next_receive.wrapping_add(1);
         }
-        taken
+        let position = responder.next_receive.wrapping_sub(1);
+        if !self.recv_cq.push(&completion, self, position, request.solicited) {
+            self.fail_responder(responder, ibv_wc_status::IBV_WC_REM_OP_ERR);
+            return Err(OPERATION_FAILED);
+        }
+        Ok(())
     }
 
     /// Does what `request` asks for, or moves this queue pair to ERR.
@@ -162,8 +207,8 @@ impl Qp {
     ) -> Result<(), Refusal> {
         // SAFETY: the caller's contract.
         let result = unsafe { self.serve(responder, request) };
-        if let Err(Refusal::Fatal(_)) = result {
-            self.fail_responder(responder);
+        if let Err(Refusal::Fatal(status)) = result {
+            self.fail_responder(responder, status);
         }
         result
     }
@@ -195,15 +240,20 @@ impl Qp {
         match request.opcode {
             ibv_wr_opcode::IBV_WR_SEND | ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => {
                 // SAFETY: nobody else consumes receives while the responder is locked.
-                let receive = unsafe { self.receive.get(responder.next_receive) }.ok_or(Refusal::NotReady)?;
+                let Some(receive) = (unsafe { self.receive.get(responder.next_receive) }) else {
+                    // SAFETY: the caller's contract.
+                    return unsafe { self.serve_from_shared(responder, request) };
+                };
                 if receive.room() < len {
                     return Err(self.too_long(responder));
                 }
+                let mut into = Pieces::new();
                 // SAFETY: the caller's contract.
-                let Some(into) = (unsafe { self.scatter(receive, len) }) else {
+                let found = unsafe { self.scatter(&self.pd, receive, len, &mut into) };
+                if found.is_none() {
                     self.fail_receive(responder, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
                     return Err(OPERATION_FAILED);
-                };
+                }
                 // SAFETY: both sides were found by their keys, and there is room.
                 unsafe { memory::copy(request.local.as_slice(), into.as_slice()) };
                 let completion = self.arrival(receive, request, ibv_wc_opcode::IBV_WC_RECV);
@@ -215,7 +265,10 @@ impl Qp {
             }
             ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => {
                 // SAFETY: nobody else consumes receives while the responder is locked.
-                let receive = unsafe { self.receive.get(responder.next_receive) }.ok_or(Refusal::NotReady)?;
+                let Some(receive) = (unsafe { self.receive.get(responder.next_receive) }) else {
+                    // SAFETY: the caller's contract.
+                    return unsafe { self.serve_from_shared(responder, request) };
+                };
                 // SAFETY: the caller's contract.
                 unsafe { self.write(responder, request) }?;
                 let completion = self.arrival(receive, request, ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM);
@@ -236,7 +289,7 @@ impl Qp {
     /// # Safety
     /// As for [`Qp::respond`].
     #[inline(always)]
-    unsafe fn write(&self, responder: &Responder, request: &Request<'_>) -> Result<(), Refusal> {
+    pub(super) unsafe fn write(&self, responder: &Responder, request: &Request<'_>) -> Result<(), Refusal> {
         let len = request.local.total as usize;
         // SAFETY: the caller's contract.
         let into = unsafe { self.remote(responder, request, len, Use::RemoteWrite) }?;
@@ -296,13 +349,19 @@ impl Qp {
             .ok_or(ACCESS_VIOLATION)
     }
 
-    /// The first `len` bytes that a receive has room for; `None` when a key does not give them.
+    /// Puts the first `len` bytes that a receive has room for into `pieces`, which is empty; `None` when a key does not
+    /// give them in `pd`.
     ///
     /// # Safety
     /// As for [`Qp::respond`].
     #[inline(always)]
-    unsafe fn scatter(&self, receive: &Receive, len: u64) -> Option<Pieces> {
-        let mut pieces = Pieces::new();
+    pub(super) unsafe fn scatter(
+        &self,
+        pd: &Pd,
+        receive: &Receive,
+        len: u64,
+        pieces: &mut Pieces,
+    ) -> Option<()> {
         for entry in receive.entries() {
             let wanted = len - pieces.total;
             if wanted == 0 {
@@ -311,17 +370,21 @@ impl Qp {
             let part = wanted.min(u64::from(entry.length)) as usize;
             if part > 0 {
                 // SAFETY: the caller's contract.
-                pieces.push(unsafe {
-                    memory::find(self.pd.as_ibv(), entry.lkey, entry.addr, part, Use::Scatter)
-                }?);
+                pieces
+                    .push(unsafe { memory::find(pd.as_ibv(), entry.lkey, entry.addr, part, Use::Scatter) }?);
             }
         }
-        Some(pieces)
+        Some(())
     }
 
     /// What the owner is told of a message that arrived.
     #[inline(always)]
-    fn arrival(&self, receive: &Receive, request: &Request<'_>, opcode: ibv_wc_opcode::Type) -> Completion {
+    pub(super) fn arrival(
+        &self,
+        receive: &Receive,
+        request: &Request<'_>,
+        opcode: ibv_wc_opcode::Type,
+    ) -> Completion {
         let has_imm = wire::carries_immediate(request.opcode);
         Completion {
             wr_id: receive.wr_id,
@@ -375,12 +438,17 @@ impl Qp {
         self.recv_cq.push(&completion, self, position, false);
     }
 
-    /// Moves to ERR because of what a peer sent. The caller must flush the sends once it holds no locks.
+    /// Moves to ERR because of what a peer sent, who is told this status. The caller must flush the sends once it holds
+    /// no locks.
     #[cold]
-    fn fail_responder(&self, responder: &mut Responder) {
+    fn fail_responder(&self, responder: &mut Responder, status: ibv_wc_status::Type) {
         self.note_error();
-        self.pd.context.raise_event();
-        responder.accepting = false;
+        self.raise(match status {
+            ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => IBV_EVENT_QP_REQ_ERR,
+            ibv_wc_status::IBV_WC_REM_ACCESS_ERR => IBV_EVENT_QP_ACCESS_ERR,
+            _ => IBV_EVENT_QP_FATAL,
+        });
+        responder.close();
         self.flush_receives(responder);
     }
 

@@ -6,6 +6,7 @@ use ibverbs_sys::{ibv_send_wr, ibv_wc_status};
 
 use super::address_handle::AddressHandle;
 use super::device::LinkLayer;
+use super::memory::Pieces;
 use super::queue_pair::{Qp, Transport};
 use super::requester::{Stop, corrupted_copy};
 use super::send_queue::{PSN_MASK, SendQueue};
@@ -41,8 +42,9 @@ impl Qp {
         wr: &ibv_send_wr,
         position: u32,
     ) -> Result<u32, Stop> {
+        let mut local = Pieces::new();
         // SAFETY: the caller's contract.
-        let local = unsafe { self.local(wr) }?;
+        unsafe { self.find_local(wr, &mut local) }?;
         if local.total > u64::from(self.longest(queue)) {
             return Err(Stop::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR));
         }
@@ -64,7 +66,8 @@ impl Qp {
         queue.psn = queue.psn.wrapping_add(packets) & PSN_MASK;
         let Some(peer) = &queue.peer else { return Ok(local.total as u32) };
         let mut responder = peer.responder.lock();
-        let taken = if !responder.accepting {
+        let accepting = responder.accepting || peer.establishes(&mut responder, self.number, None);
+        let taken = if !accepting {
             Ok(())
         } else if self.transport == Transport::Datagram {
             // SAFETY: the caller's contract.

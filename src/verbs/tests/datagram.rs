@@ -76,6 +76,19 @@ fn a_sender_keeps_what_its_datagrams_need() {
 }
 
 #[test]
+fn datagrams_of_a_list_go_to_many() {
+    let (a, b, c) = (Station::new("emu0"), Station::new("emu0"), Station::new("emu0"));
+    let sender = || a.qp.sender(Opcode::Send, a.end.mr.slice(0, 7), a.to(&b), false);
+    let mut list = SendList::new(vec![sender(), sender()]);
+    list.request(1).set_destination(a.to(&c));
+    for peer in [&b, &c] {
+        peer.qp.receiver(peer.end.mr.slice(0, 100)).post().unwrap();
+    }
+    list.post().unwrap();
+    assert_eq!((taken(&b.recv_cq).len(), taken(&c.recv_cq).len()), (1, 1));
+}
+
+#[test]
 #[should_panic = "no datagrams for RdmaWrite"]
 fn a_datagram_is_a_send() {
     let a = Station::new("emu0");

@@ -1,4 +1,4 @@
-//! Work completions, and how a work request ended.
+//! Work completions: what became of a work request.
 
 use std::ffi::c_uint;
 use std::fmt;
