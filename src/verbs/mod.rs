@@ -31,6 +31,7 @@
 // which contract it relies on, and nothing outside this module needs to know of them.
 #![allow(unsafe_code)]
 
+mod attributes;
 mod completion;
 mod device;
 mod emulated;
@@ -43,6 +44,7 @@ mod provider;
 mod queue_pair;
 mod transition;
 
+pub use attributes::Attributes;
 pub use completion::{Channel, Cq, Wc, WcStatus};
 pub use device::{Context, Device, ProviderKind, devices, find};
 pub use gid::{Gid, GidEntry, GidType};

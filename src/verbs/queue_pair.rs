@@ -204,7 +204,7 @@ impl Qp {
             | ibv_qp_attr_mask::IBV_QP_PKEY_INDEX
             | ibv_qp_attr_mask::IBV_QP_PORT
             | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS;
-        self.modify(&mut attr, mask, QpState::Init, || {
+        self.modify_raw(&mut attr, mask, QpState::Init, || {
             format!("port {}, pkey index {}, {}", init.port, init.pkey_index, init.access)
         })
     }
@@ -241,7 +241,7 @@ impl Qp {
             | ibv_qp_attr_mask::IBV_QP_RQ_PSN
             | ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC
             | ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER;
-        self.modify(&mut attr, mask, QpState::Rtr, || {
+        self.modify_raw(&mut attr, mask, QpState::Rtr, || {
             format!(
                 "path MTU {}, destination QP {:#08x}, PSN {:#08x}, {} reads in, {}",
                 rtr.path_mtu, rtr.dest_qpn, rtr.rq_psn, rtr.max_dest_rd_atomic, rtr.address
@@ -275,7 +275,7 @@ impl Qp {
             | ibv_qp_attr_mask::IBV_QP_RETRY_CNT
             | ibv_qp_attr_mask::IBV_QP_RNR_RETRY
             | ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC;
-        self.modify(&mut attr, mask, QpState::Rts, || {
+        self.modify_raw(&mut attr, mask, QpState::Rts, || {
             format!(
                 "PSN {:#08x}, timeout {}, retry count {}, RNR retry count {}, {} reads out",
                 rts.sq_psn, rts.timeout, rts.retry_count, rts.rnr_retry, rts.max_rd_atomic
@@ -289,10 +289,10 @@ impl Qp {
     /// [`Step::ConnectQp`]: the device is gone.
     pub fn to_error(&self) -> Result<()> {
         let mut attr = ibv_qp_attr { qp_state: ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
-        self.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE, QpState::Error, String::new)
+        self.modify_raw(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE, QpState::Error, String::new)
     }
 
-    fn modify(
+    pub(super) fn modify_raw(
         &self,
         attr: &mut ibv_qp_attr,
         mask: ibv_qp_attr_mask,
