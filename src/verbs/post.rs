@@ -46,6 +46,7 @@ impl Opcode {
 #[derive(Debug, Clone)]
 pub struct Slice {
     mr: Mr,
+    lkey: u32,
     offset: usize,
     len: u32,
 }
@@ -56,12 +57,18 @@ const LONGEST: usize = 1 << 31;
 impl Slice {
     pub(super) fn new(mr: Mr, offset: usize, len: usize) -> Self {
         assert_within(mr.len(), offset, len);
+        let lkey = mr.lkey();
+        Self::claim(mr, lkey, offset, len)
+    }
+
+    /// See [`Mr::claim`].
+    pub(super) fn claim(mr: Mr, lkey: u32, offset: usize, len: usize) -> Self {
         assert!(len <= LONGEST, "{len} bytes are more than a message can have");
-        Self { mr, offset, len: len as u32 }
+        Self { mr, lkey, offset, len: len as u32 }
     }
 
     fn sge(&self) -> ibv_sge {
-        ibv_sge { addr: self.mr.addr() + self.offset as u64, length: self.len, lkey: self.mr.lkey() }
+        ibv_sge { addr: self.mr.addr().wrapping_add(self.offset as u64), length: self.len, lkey: self.lkey }
     }
 
     /// Elements the work request has: an element of length 0 means 2^31 bytes to some devices, so an empty message
@@ -81,7 +88,11 @@ struct Bounds {
 
 impl Bounds {
     fn of(slice: &Slice) -> Self {
-        Self { base: slice.mr.addr(), last_offset: slice.mr.len() - slice.len as usize, mr: slice.mr.clone() }
+        Self {
+            base: slice.mr.addr(),
+            last_offset: slice.mr.len().saturating_sub(slice.len as usize),
+            mr: slice.mr.clone(),
+        }
     }
 
     #[inline]
@@ -158,6 +169,10 @@ impl Sender {
             "{} bytes inline are more than the {granted} granted",
             local.len
         );
+        if inline {
+            // The library copies these bytes itself, and looks at no key.
+            assert_within(local.mr.len(), local.offset, local.len as usize);
+        }
         let flags = if inline { ibv_send_flags::IBV_SEND_INLINE.0 } else { 0 };
         let request = leak(SendRequest {
             wr: ibv_send_wr {
