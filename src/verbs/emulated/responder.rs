@@ -72,6 +72,13 @@ impl Responder {
         self.accepting && self.dest_qpn == from && self.psn == psn
     }
 
+    /// All these packets of this queue pair were acknowledged before, as far as their numbers tell.
+    #[cold]
+    pub(super) fn has_had(&self, from: u32, psn: u32, packets: u32) -> bool {
+        let behind = self.psn.wrapping_sub(psn) & PSN_MASK;
+        self.accepting && self.dest_qpn == from && (packets..=1 << 23).contains(&behind)
+    }
+
     /// Counts packets that were acknowledged.
     #[inline(always)]
     pub(super) fn advance(&mut self, packets: u32) {
