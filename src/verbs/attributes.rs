@@ -10,7 +10,7 @@ use super::queue_pair::Qp;
 use super::transition::{Address, Init, QpState, Rtr, Rts, fits};
 use crate::error::{Error, Result, Step};
 
-/// What [`Qp::modify`] is to change: the attributes that are given, and no others.
+/// What [`Qp::apply`] is to change: the attributes that are given, and no others.
 ///
 /// Which of them a transition needs and which it allows depends on the kind of queue pair and on its state; the device
 /// judges that, and changes nothing if it refuses. [`Qp::to_init`], [`Qp::to_rtr`] and [`Qp::to_rts`] give what the
@@ -195,10 +195,10 @@ impl Qp {
     /// # Errors
     /// [`Step::ConnectQp`]: a value is out of its range; the device refused one, or an attribute is missing or not
     /// allowed. Nothing has changed then.
-    pub fn modify(&self, attributes: &Attributes) -> Result<()> {
+    pub fn apply(&self, attributes: &Attributes) -> Result<()> {
         let (mut attr, given) = attributes.to_raw()?;
         let to = attributes.state.map_or_else(|| self.state(), Ok)?;
-        self.modify_raw(&mut attr, given, to, || attributes.to_string())
+        self.modify(&mut attr, given, to, || attributes.to_string())
     }
 }
 

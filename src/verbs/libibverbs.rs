@@ -287,6 +287,11 @@ impl Provider for Libibverbs {
         done(unsafe { ibv_destroy_qp(qp) })
     }
 
+    unsafe fn dropped(&self, _context: *mut ibv_context) -> Option<u64> {
+        // No verb tells. Some drivers count for the whole port, in hw_counters of sysfs.
+        None
+    }
+
     unsafe fn async_fd<'a>(&self, context: *mut ibv_context) -> BorrowedFd<'a> {
         // SAFETY: the caller's contract: the context, and so its descriptor, lives through 'a.
         unsafe { BorrowedFd::borrow_raw((*context).async_fd) }

@@ -42,6 +42,8 @@ mod port;
 mod post;
 mod provider;
 mod queue_pair;
+#[cfg(test)]
+mod tests;
 mod transition;
 
 pub use attributes::Attributes;
@@ -49,7 +51,7 @@ pub use completion::{Channel, Cq, Wc, WcStatus};
 pub use device::{Context, Device, ProviderKind, devices, find};
 pub use gid::{Gid, GidEntry, GidType};
 pub use memory::{Access, Mr, Pd, Region, RemoteSlice};
-pub use port::{DeviceAttr, LinkLayer, PortAttr, PortState};
+pub use port::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
 pub use post::{Opcode, Receiver, Sender, Slice};
-pub use queue_pair::{Qp, QpCaps, QpInit};
+pub use queue_pair::{Qp, QpCaps, QpInit, Transport};
 pub use transition::{Address, Grh, Init, QpState, Rtr, Rts};

@@ -2,9 +2,13 @@
 
 use std::ffi::{c_int, c_uint};
 use std::io;
+use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 
-use ibverbs_sys::{ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use ibverbs_sys::{
+    ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_send_wr__bindgen_ty_2__bindgen_ty_1 as Rdma,
+    ibv_send_wr__bindgen_ty_2__bindgen_ty_2 as Atomic, ibv_sge, ibv_wr_opcode,
+};
 use nix::errno::Errno;
 
 use super::memory::{Mr, RemoteSlice, assert_within};
@@ -24,6 +28,10 @@ pub enum Opcode {
     RdmaWriteWithImm,
     /// From the peer's memory; the peer is not told.
     RdmaRead,
+    /// Replaces 8 bytes of the peer's memory if they are equal to others; brings what was there.
+    CompareSwap,
+    /// Adds to 8 bytes of the peer's memory; brings what was there.
+    FetchAdd,
 }
 
 impl Opcode {
@@ -34,13 +42,27 @@ impl Opcode {
             Self::RdmaWrite => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
             Self::RdmaWriteWithImm => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
             Self::RdmaRead => ibv_wr_opcode::IBV_WR_RDMA_READ,
+            Self::CompareSwap => ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP,
+            Self::FetchAdd => ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD,
         }
     }
 
     fn names_remote_memory(self) -> bool {
         !matches!(self, Self::Send | Self::SendWithImm)
     }
+
+    fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd)
+    }
+
+    /// The local memory is written and not sent.
+    fn pulls(self) -> bool {
+        matches!(self, Self::RdmaRead | Self::CompareSwap | Self::FetchAdd)
+    }
 }
+
+/// Bytes that an atomic operation works on, at an address that is a multiple of as many.
+const ATOMIC: u32 = 8;
 
 /// Part of a memory region; keeps it registered.
 #[derive(Debug, Clone)]
@@ -124,6 +146,9 @@ impl Bounds {
 pub struct Sender {
     qp: *mut ibv_qp,
     request: NonNull<SendRequest>,
+    /// Where the request keeps the peer's key: it depends on the opcode.
+    rkey: *mut u32,
+    opcode: Opcode,
     /// Without IBV_SEND_SIGNALED, which each post decides anew.
     flags: c_uint,
     bounds: Bounds,
@@ -136,6 +161,8 @@ struct SendRequest {
     wr: ibv_send_wr,
     sge: ibv_sge,
 }
+
+const _: () = assert!(offset_of!(Rdma, remote_addr) == offset_of!(Atomic, remote_addr));
 
 // SAFETY: the request is this sender's own, and the queue pair may be posted to from any thread (`ibv_alloc_td(3)`).
 unsafe impl Send for Sender {}
@@ -163,7 +190,12 @@ impl Sender {
         );
         assert!(remote.is_some() || !opcode.names_remote_memory(), "{opcode:?} needs memory of the peer");
         let granted = qp.caps().max_inline;
-        assert!(!inline || opcode != Opcode::RdmaRead, "an RDMA READ has nothing to send inline");
+        assert!(!inline || !opcode.pulls(), "{opcode:?} has nothing to send inline");
+        assert!(
+            !opcode.is_atomic() || local.len == ATOMIC,
+            "{opcode:?} brings {ATOMIC} bytes, which {} bytes do not take",
+            local.len
+        );
         assert!(
             !inline || local.len <= granted,
             "{} bytes inline are more than the {granted} granted",
@@ -183,10 +215,15 @@ impl Sender {
             },
             sge: local.sge(),
         });
-        let mut sender = Self { qp: qp.raw(), request, flags, bounds: Bounds::of(&local), owner: qp };
         // SAFETY: the request lives until the sender is dropped and nobody else knows of it; all access goes through
         // this pointer, so that the one inside it to the element stays valid.
-        unsafe { (*request.as_ptr()).wr.sg_list = &raw mut (*request.as_ptr()).sge };
+        let rkey = unsafe {
+            let wr = &raw mut (*request.as_ptr()).wr;
+            (*wr).sg_list = &raw mut (*request.as_ptr()).sge;
+            if opcode.is_atomic() { &raw mut (*wr).wr.atomic.rkey } else { &raw mut (*wr).wr.rdma.rkey }
+        };
+        let bounds = Bounds::of(&local);
+        let mut sender = Self { qp: qp.raw(), request, rkey, opcode, flags, bounds, owner: qp };
         sender.set_remote(remote);
         sender
     }
@@ -228,6 +265,23 @@ impl Sender {
         unsafe { (*self.request.as_ptr()).wr.wr_id = wr_id };
     }
 
+    /// Sets the operands of an atomic operation, in host order: what is added ([`Opcode::FetchAdd`]), or what the
+    /// peer's bytes are compared with and what replaces them if they are equal ([`Opcode::CompareSwap`]). `swap` is
+    /// not looked at by the former. Both are 0 to begin with.
+    ///
+    /// # Panics
+    /// If the request is no atomic operation.
+    #[inline]
+    pub fn set_atomic(&mut self, compare_add: u64, swap: u64) {
+        assert!(self.opcode.is_atomic(), "{:?} has no operands", self.opcode);
+        // SAFETY: the request is alive and ours alone, and this is the member that its opcode uses.
+        unsafe {
+            let atomic = &raw mut (*self.request.as_ptr()).wr.wr.atomic;
+            (*atomic).compare_add = compare_add;
+            (*atomic).swap = swap;
+        }
+    }
+
     /// Moves the request to other memory of the same length: `local_offset` bytes from the start of the region, and
     /// `remote` unless it is `None`.
     ///
@@ -244,11 +298,11 @@ impl Sender {
     #[inline]
     fn set_remote(&mut self, remote: Option<RemoteSlice>) {
         if let Some(RemoteSlice { addr, rkey }) = remote {
-            // SAFETY: the request is alive and ours alone. Opcodes without remote memory do not look at this member.
+            // SAFETY: the request is alive and ours alone, and so is the place of the key within it. The address has
+            // the same place for all opcodes (asserted below); those without remote memory do not look.
             unsafe {
-                let rdma = &raw mut (*self.request.as_ptr()).wr.wr.rdma;
-                (*rdma).remote_addr = addr;
-                (*rdma).rkey = rkey;
+                (*self.request.as_ptr()).wr.wr.rdma.remote_addr = addr;
+                *self.rkey = rkey;
             }
         }
     }
@@ -258,9 +312,8 @@ impl Sender {
     fn failed(&self, code: c_int) -> Error {
         let caps = self.owner.caps();
         // SAFETY: the request is alive.
-        let (opcode, len) =
-            unsafe { ((*self.request.as_ptr()).wr.opcode, (*self.request.as_ptr()).sge.length) };
-        let values = format!("opcode {opcode}, {len} bytes, max_send_wr {}", caps.max_send_wr);
+        let len = unsafe { (*self.request.as_ptr()).sge.length };
+        let values = format!("{:?}, {len} bytes, max_send_wr {}", self.opcode, caps.max_send_wr);
         post_failed("ibv_post_send", &self.owner, &values, code)
     }
 }
@@ -449,8 +502,11 @@ mod tests {
             Opcode::Send,
             Opcode::SendWithImm,
             Opcode::RdmaRead,
+            Opcode::CompareSwap,
+            Opcode::FetchAdd,
         ];
-        assert_eq!(all.map(Opcode::raw), [0, 1, 2, 3, 4]);
-        assert_eq!(all.map(Opcode::names_remote_memory), [true, true, false, false, true]);
+        assert_eq!(all.map(Opcode::raw), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(all.map(Opcode::names_remote_memory), [true, true, false, false, true, true, true]);
+        assert_eq!(all.map(Opcode::pulls), [false, false, false, false, true, true, true]);
     }
 }

@@ -70,6 +70,9 @@ pub(super) trait Provider: Sync {
     unsafe fn query_qp(&self, qp: *mut ibv_qp, mask: c_int) -> io::Result<ibv_qp_attr>;
     /// `ibv_destroy_qp(3)`
     unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> io::Result<()>;
+    /// Messages that arrived at queue pairs of this context and were dropped without a word to their senders, where
+    /// that is counted.
+    unsafe fn dropped(&self, context: *mut ibv_context) -> Option<u64>;
     /// Descriptor that becomes readable when the device has an asynchronous event.
     unsafe fn async_fd<'a>(&self, context: *mut ibv_context) -> BorrowedFd<'a>;
 }

@@ -1,6 +1,7 @@
 //! Queue pairs: making them, and taking them through their states.
 
 use std::ffi::c_int;
+use std::fmt;
 use std::sync::Arc;
 
 use ibverbs_sys::{
@@ -17,10 +18,41 @@ use super::provider::Provider;
 use super::transition::{Init, QpState, Rtr, Rts, fits};
 use crate::error::{Error, Result, Step};
 
-/// What a queue pair is to be like. It is of the reliable connected kind (RC), its requests have at most one
-/// scatter/gather element, and only those complete visibly that ask for it.
+/// What a connected queue pair promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// Reliable connection (RC): each message arrives once and in order, or both ends learn that it did not.
+    Rc,
+    /// Unreliable connection (UC): a message that is lost, or that has no receive, is gone; its sender succeeds. It has
+    /// sends and RDMA WRITEs, with and without immediate data.
+    Uc,
+}
+
+impl Transport {
+    fn raw(self) -> ibv_qp_type::Type {
+        match self {
+            Self::Rc => ibv_qp_type::IBV_QPT_RC,
+            Self::Uc => ibv_qp_type::IBV_QPT_UC,
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+        })
+    }
+}
+
+/// What a queue pair is to be like. Its requests have at most one scatter/gather element, and only those complete
+/// visibly that ask for it.
 #[derive(Debug, Clone, Copy)]
 pub struct QpInit<'a> {
+    /// What it promises.
+    pub transport: Transport,
     /// Where sends complete.
     pub send_cq: &'a Cq,
     /// Where receives complete; may be the same.
@@ -32,6 +64,13 @@ pub struct QpInit<'a> {
     /// Bytes of payload a send may carry within the work request; halved until the device grants it, see
     /// [`Pd::create_qp`].
     pub max_inline: u32,
+}
+
+impl<'a> QpInit<'a> {
+    /// One work request in each queue, none of it inline.
+    pub fn new(transport: Transport, send_cq: &'a Cq, recv_cq: &'a Cq) -> Self {
+        Self { transport, send_cq, recv_cq, max_send_wr: 1, max_recv_wr: 1, max_inline: 0 }
+    }
 }
 
 /// What was granted.
@@ -52,6 +91,7 @@ pub struct Qp(Arc<QpInner>);
 #[derive(Debug)]
 struct QpInner {
     raw: *mut ibv_qp,
+    transport: Transport,
     number: u32,
     caps: QpCaps,
     pd: Pd,
@@ -124,7 +164,7 @@ impl Pd {
                     max_recv_sge: 1,
                     max_inline_data: inline,
                 },
-                qp_type: ibv_qp_type::IBV_QPT_RC,
+                qp_type: init.transport.raw(),
                 sq_sig_all: 0,
                 ..Default::default()
             };
@@ -145,6 +185,7 @@ impl Pd {
         let number = unsafe { (*raw).qp_num };
         Ok(Qp(Arc::new(QpInner {
             raw,
+            transport: init.transport,
             number,
             caps: QpCaps {
                 max_send_wr: cap.max_send_wr,
@@ -162,8 +203,8 @@ fn create_failed(device: &str, init: &QpInit, inline: u32, error: &std::io::Erro
     Error::failed(
         Step::CreateQp,
         format!(
-            "ibv_create_qp({device}, RC, max_send_wr {}, max_recv_wr {}, max_inline {inline}): {error}",
-            init.max_send_wr, init.max_recv_wr
+            "ibv_create_qp({device}, {}, max_send_wr {}, max_recv_wr {}, max_inline {inline}): {error}",
+            init.transport, init.max_send_wr, init.max_recv_wr
         ),
     )
     .with_remedy(match error.raw_os_error().map(Errno::from_raw) {
@@ -171,7 +212,7 @@ fn create_failed(device: &str, init: &QpInit, inline: u32, error: &std::io::Erro
             "choose smaller queue depths, allow more locked memory (ulimit -l unlimited), or see whether others hold the \
              device's queue pairs (`rdma resource`)"
         }
-        Some(Errno::EOPNOTSUPP | Errno::ENOSYS) => "the device has no reliable connections; choose another device",
+        Some(Errno::EOPNOTSUPP | Errno::ENOSYS) => "the device has no connections of this kind; choose another, or another device",
         _ => "choose smaller queue depths: inline data and depth share one limit on some devices",
     })
 }
@@ -180,6 +221,11 @@ impl Qp {
     /// The number, 24 bits, by which a peer names it.
     pub fn number(&self) -> u32 {
         self.0.number
+    }
+
+    /// What it promises.
+    pub fn transport(&self) -> Transport {
+        self.0.transport
     }
 
     /// What was granted.
@@ -204,7 +250,7 @@ impl Qp {
             | ibv_qp_attr_mask::IBV_QP_PKEY_INDEX
             | ibv_qp_attr_mask::IBV_QP_PORT
             | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS;
-        self.modify_raw(&mut attr, mask, QpState::Init, || {
+        self.modify(&mut attr, mask, QpState::Init, || {
             format!("port {}, pkey index {}, {}", init.port, init.pkey_index, init.access)
         })
     }
@@ -234,14 +280,18 @@ impl Qp {
             ah_attr: rtr.address.to_raw()?,
             ..Default::default()
         };
-        let mask = ibv_qp_attr_mask::IBV_QP_STATE
+        let path = ibv_qp_attr_mask::IBV_QP_STATE
             | ibv_qp_attr_mask::IBV_QP_AV
             | ibv_qp_attr_mask::IBV_QP_PATH_MTU
             | ibv_qp_attr_mask::IBV_QP_DEST_QPN
-            | ibv_qp_attr_mask::IBV_QP_RQ_PSN
-            | ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC
-            | ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER;
-        self.modify_raw(&mut attr, mask, QpState::Rtr, || {
+            | ibv_qp_attr_mask::IBV_QP_RQ_PSN;
+        let mask = match self.transport() {
+            Transport::Rc => {
+                path | ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC | ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER
+            }
+            Transport::Uc => path,
+        };
+        self.modify(&mut attr, mask, QpState::Rtr, || {
             format!(
                 "path MTU {}, destination QP {:#08x}, PSN {:#08x}, {} reads in, {}",
                 rtr.path_mtu, rtr.dest_qpn, rtr.rq_psn, rtr.max_dest_rd_atomic, rtr.address
@@ -250,6 +300,8 @@ impl Qp {
     }
 
     /// From RTR to RTS: this end may send. `ibv_modify_qp(3)`
+    ///
+    /// An unreliable queue pair whose send queue failed ([`QpState::Sqe`]) can be brought back: see [`Qp::recover`].
     ///
     /// # Errors
     /// [`Step::ConnectQp`]: a value is out of its range, or the device refused.
@@ -269,18 +321,38 @@ impl Qp {
             max_rd_atomic: rts.max_rd_atomic,
             ..Default::default()
         };
-        let mask = ibv_qp_attr_mask::IBV_QP_STATE
-            | ibv_qp_attr_mask::IBV_QP_SQ_PSN
-            | ibv_qp_attr_mask::IBV_QP_TIMEOUT
-            | ibv_qp_attr_mask::IBV_QP_RETRY_CNT
-            | ibv_qp_attr_mask::IBV_QP_RNR_RETRY
-            | ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC;
-        self.modify_raw(&mut attr, mask, QpState::Rts, || {
+        let start = ibv_qp_attr_mask::IBV_QP_STATE | ibv_qp_attr_mask::IBV_QP_SQ_PSN;
+        let mask = match self.transport() {
+            Transport::Rc => {
+                start
+                    | ibv_qp_attr_mask::IBV_QP_TIMEOUT
+                    | ibv_qp_attr_mask::IBV_QP_RETRY_CNT
+                    | ibv_qp_attr_mask::IBV_QP_RNR_RETRY
+                    | ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC
+            }
+            Transport::Uc => start,
+        };
+        self.modify(&mut attr, mask, QpState::Rts, || {
             format!(
                 "PSN {:#08x}, timeout {}, retry count {}, RNR retry count {}, {} reads out",
                 rts.sq_psn, rts.timeout, rts.retry_count, rts.rnr_retry, rts.max_rd_atomic
             )
         })
+    }
+
+    /// From SQE to RTS: an unreliable queue pair sends again. Its receive queue went on all the time.
+    /// `ibv_modify_qp(3)`
+    ///
+    /// # Errors
+    /// [`Step::ConnectQp`]: it is in another state.
+    pub fn recover(&self) -> Result<()> {
+        let mut attr = ibv_qp_attr {
+            qp_state: ibv_qp_state::IBV_QPS_RTS,
+            cur_qp_state: ibv_qp_state::IBV_QPS_SQE,
+            ..Default::default()
+        };
+        let mask = ibv_qp_attr_mask::IBV_QP_STATE | ibv_qp_attr_mask::IBV_QP_CUR_STATE;
+        self.modify(&mut attr, mask, QpState::Rts, String::new)
     }
 
     /// From any state to ERROR: all work requests complete, flushed. `ibv_modify_qp(3)`
@@ -289,10 +361,10 @@ impl Qp {
     /// [`Step::ConnectQp`]: the device is gone.
     pub fn to_error(&self) -> Result<()> {
         let mut attr = ibv_qp_attr { qp_state: ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
-        self.modify_raw(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE, QpState::Error, String::new)
+        self.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE, QpState::Error, String::new)
     }
 
-    pub(super) fn modify_raw(
+    pub(super) fn modify(
         &self,
         attr: &mut ibv_qp_attr,
         mask: ibv_qp_attr_mask,
@@ -339,10 +411,12 @@ impl Qp {
     }
 
     /// A work request for the send queue, to be posted any number of times. It keeps this queue pair and the memory.
+    /// What an unreliable connection does not have is refused when it is posted.
     ///
     /// # Panics
     /// If the opcode reaches into the peer's memory and `remote` is `None`; if `inline` is asked for more bytes than
-    /// were granted, or for RDMA READ; if the memory is of another protection domain.
+    /// were granted, or for RDMA READ or an atomic operation; if an atomic operation has other than 8 bytes of local
+    /// memory; if the memory is of another protection domain.
     pub fn sender(&self, opcode: Opcode, local: Slice, remote: Option<RemoteSlice>, inline: bool) -> Sender {
         Sender::new(self.clone(), opcode, local, remote, inline)
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use verbmark::verbs::{
     Access, Address, Attributes, Channel, Context, Cq, Device, Grh, Init, LinkLayer, Mr, Opcode, Pd,
-    PortAttr, Qp, QpInit, QpState, Region, RemoteSlice, Rtr, Rts, Slice, Wc, WcStatus, find,
+    PortAttr, Qp, QpInit, QpState, Region, RemoteSlice, Rtr, Rts, Slice, Transport, Wc, WcStatus, find,
 };
 
 /// How long anything may take. Nothing here is about speed: this only ends what would never end.
@@ -109,6 +109,7 @@ impl Lab {
 /// What an end is to be like.
 #[derive(Clone, Copy)]
 pub struct Setup {
+    pub transport: Transport,
     pub send_depth: u32,
     pub recv_depth: u32,
     /// Entries of the completion queue of sends.
@@ -128,6 +129,7 @@ impl Default for Setup {
     /// Patient: an emulated processor may be late with any acknowledgement.
     fn default() -> Self {
         Self {
+            transport: Transport::Rc,
             send_depth: 16,
             recv_depth: 16,
             send_cq: 64,
@@ -216,7 +218,7 @@ impl End {
     }
 
     pub fn modify(&self, attributes: impl Into<Attributes>) -> verbmark::error::Result<()> {
-        self.qp.modify(&attributes.into())
+        self.qp.apply(&attributes.into())
     }
 
     pub fn state(&self) -> QpState {
@@ -343,6 +345,7 @@ impl End {
 
 fn create_qp(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, setup: &Setup) -> Qp {
     let init = QpInit {
+        transport: setup.transport,
         send_cq,
         recv_cq,
         max_send_wr: setup.send_depth,

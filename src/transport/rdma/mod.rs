@@ -12,7 +12,7 @@ use crate::transport::path::{self, GidFact, PathChoice, PortFacts};
 use crate::transport::pattern::Pattern;
 use crate::verbs::{
     self, Access, Address, Channel, Context, Cq, DeviceAttr, Grh, Init, LinkLayer, Mr, PortAttr, PortState,
-    Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts,
+    Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts, Transport,
 };
 
 mod completion;
@@ -279,6 +279,7 @@ impl Prepared {
             max_send_wr: test.tx_depth,
             max_recv_wr: rx_depth,
             max_inline,
+            ..QpInit::new(Transport::Rc, &send_cq, &recv_cq)
         })?;
         qp.to_init(&Init { port: port.number, pkey_index: 0, access })?;
         let rdma = Rdma {

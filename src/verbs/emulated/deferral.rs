@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs_sys::{ibv_qp_state, ibv_send_wr, ibv_wc_status};
 
-use super::queue_pair::Qp;
+use super::queue_pair::{Qp, Transport};
 use super::requester::Stop;
 use super::responder::Responder;
 use super::send_queue::{RETRY_FOR_EVER, SendQueue};
@@ -80,9 +80,15 @@ impl Qp {
             }
             // SAFETY: valid until popped, which happens only after its last use in each branch below.
             let wr: &ibv_send_wr = unsafe { &*wr };
-            // SAFETY: the send queue is locked, or `queue` could not be borrowed; the copy in `deferred` points to
-            // memory that the poster keeps until it sees a completion.
-            match unsafe { self.execute(queue, wr, position) } {
+            // Below, the send queue is locked, or `queue` could not be borrowed; the copy in `deferred` points to memory
+            // that the poster keeps until it sees a completion.
+            let result = match self.transport {
+                // SAFETY: as above.
+                Transport::Reliable => unsafe { self.execute(queue, wr, position) },
+                // SAFETY: as above.
+                Transport::Unreliable => unsafe { self.transmit(queue, wr, position) },
+            };
+            match result {
                 Ok(len) => {
                     let wr = *wr;
                     self.pop_deferred(queue);

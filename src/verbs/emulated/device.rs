@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use ibverbs_sys::{
@@ -115,6 +115,8 @@ pub(super) struct Context {
     /// How it misbehaves.
     pub faults: Faults,
     asynchronous: EventFd,
+    /// Messages that arrived and were dropped.
+    dropped: AtomicU64,
     /// Protection domains, CQs and channels.
     children: AtomicU32,
 }
@@ -144,6 +146,7 @@ impl Context {
             device: &DEVICES[index],
             faults,
             asynchronous,
+            dropped: AtomicU64::new(0),
             children: AtomicU32::new(0),
         };
         Ok(Arc::into_raw(Arc::new(context)).cast_mut().cast())
@@ -198,6 +201,18 @@ impl Context {
     /// An object of this context was destroyed.
     pub(super) fn remove_child(&self) {
         self.children.fetch_sub(1, Ordering::Release);
+    }
+
+    /// A message arrived that no receive was posted for, or that its target does not take, and whose sender is not
+    /// told.
+    #[cold]
+    pub(super) fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Messages that were dropped so far.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Makes the asynchronous descriptor readable, for good.

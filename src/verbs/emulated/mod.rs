@@ -4,10 +4,11 @@
 //! loop runs the same machine code on them as on a NIC. What they measure is this suite and the machine's memory, never
 //! a network: a message is a copy made by the thread that posts it, complete when the post returns.
 //!
-//! They obey the rules of verbs for RC: states and their attributes, keys with generations, bounds and rights, queue
-//! depths that are given back by polling, packet sequence numbers, receiver-not-ready, errors and flushes in order,
-//! events that fire once. What they do not do: lose or reorder packets, shared receive queues, UC and UD, address
-//! handles, automatic path migration, memory windows.
+//! They obey the rules of verbs for RC and UC: states and their attributes, keys with generations, bounds and rights,
+//! queue depths that are given back by polling, packet sequence numbers, receiver-not-ready, errors and flushes in
+//! order, events that fire once. Over UC a message that has no receive, or that its target does not allow, is dropped
+//! and counted, and its sender succeeds. What they do not do: lose or reorder packets, shared receive queues, UD,
+//! address handles, automatic path migration, memory windows.
 //!
 //! # Misbehaviour on demand
 //!
@@ -37,6 +38,7 @@
 //! | `queue_pair`, `numbers` | what a queue pair is made of, and its number |
 //! | `states` | transitions, and what moving to ERR or RESET does |
 //! | `send_queue`, `requester` | posting a send and executing it |
+//! | `unacknowledged` | executing one that nobody answers |
 //! | `receive_queue`, `responder` | posting a receive and what the target of a message does |
 //! | `deferral`, `timer` | sends that wait for a receive |
 //! | `wire` | what the two halves tell each other |
@@ -64,6 +66,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod unacknowledged;
 mod wire;
 
 use std::ffi::c_int;
@@ -209,6 +212,11 @@ impl Provider for Emulated {
         // SAFETY: see above.
         unsafe { Qp::destroy(qp) };
         Ok(())
+    }
+
+    unsafe fn dropped(&self, context: *mut ibv_context) -> Option<u64> {
+        // SAFETY: see above.
+        Some(unsafe { Context::from_raw(context) }.dropped())
     }
 
     unsafe fn async_fd<'a>(&self, context: *mut ibv_context) -> BorrowedFd<'a> {

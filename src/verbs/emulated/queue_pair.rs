@@ -26,6 +26,26 @@ use super::send_queue::SendQueue;
 use super::sync::{Padded, SpinLock};
 use super::{limits, numbers};
 
+/// The service a queue pair gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// Connected and acknowledged (RC).
+    Reliable,
+    /// Connected, nothing acknowledged (UC).
+    Unreliable,
+}
+
+impl Transport {
+    /// `None` for what the device does not have.
+    fn from_raw(raw: ibv_qp_type::Type) -> Option<Self> {
+        match raw {
+            ibv_qp_type::IBV_QPT_RC => Some(Self::Reliable),
+            ibv_qp_type::IBV_QPT_UC => Some(Self::Unreliable),
+            _ => None,
+        }
+    }
+}
+
 /// A queue pair. Its address is the `ibv_qp` that callers hold.
 #[repr(C)]
 pub(super) struct Qp {
@@ -35,6 +55,8 @@ pub(super) struct Qp {
     pub number: u32,
     /// What was granted.
     pub caps: ibv_qp_cap,
+    /// What it promises.
+    pub transport: Transport,
     /// Every send completes, whatever its flags say.
     pub signal_all: bool,
     /// Where sends complete.
@@ -81,7 +103,8 @@ impl Qp {
     pub(super) unsafe fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp> {
         // SAFETY: the caller's contract.
         let pd = unsafe { Pd::share(pd) };
-        if init.qp_type != ibv_qp_type::IBV_QPT_RC || !init.srq.is_null() {
+        let transport = Transport::from_raw(init.qp_type).ok_or(Errno::EOPNOTSUPP)?;
+        if !init.srq.is_null() {
             return Err(Errno::EOPNOTSUPP.into());
         }
         if init.send_cq.is_null() || init.recv_cq.is_null() {
@@ -117,8 +140,9 @@ impl Qp {
             ibv: UnsafeCell::new(ibv),
             number,
             caps,
+            transport,
             signal_all: init.sq_sig_all != 0,
-            send: Padded(SpinLock::new(SendQueue::new(caps.max_send_wr, &pd.context.faults))),
+            send: Padded(SpinLock::new(SendQueue::new(caps.max_send_wr, transport, &pd.context.faults))),
             send_cq,
             recv_cq,
             pd,

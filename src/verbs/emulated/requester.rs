@@ -17,7 +17,7 @@ use nix::errno::Errno;
 
 use super::completion::Completion;
 use super::memory::{Piece, Pieces, Use};
-use super::queue_pair::Qp;
+use super::queue_pair::{Qp, Transport};
 use super::responder::Refusal;
 use super::send_queue::{PSN_MASK, SendQueue};
 use super::wire::{self, Request};
@@ -89,7 +89,7 @@ impl Qp {
         unsafe { self.check(queue, state, wr) }?;
         let position = queue.posted;
         queue.posted = position.wrapping_add(1);
-        if state == ibv_qp_state::IBV_QPS_RTS && queue.deferred.is_empty() && !queue.faulty {
+        if state == ibv_qp_state::IBV_QPS_RTS && queue.deferred.is_empty() && !queue.special {
             // SAFETY: the caller's contract.
             unsafe { self.run(queue, wr, position) };
         } else {
@@ -112,7 +112,10 @@ impl Qp {
     ) -> Result<(), Errno> {
         let sends = matches!(
             state,
-            ibv_qp_state::IBV_QPS_RTS | ibv_qp_state::IBV_QPS_SQD | ibv_qp_state::IBV_QPS_ERR
+            ibv_qp_state::IBV_QPS_RTS
+                | ibv_qp_state::IBV_QPS_SQD
+                | ibv_qp_state::IBV_QPS_SQE
+                | ibv_qp_state::IBV_QPS_ERR
         );
         if !sends || !(0..=self.caps.max_send_sge as c_int).contains(&wr.num_sge) {
             return Err(Errno::EINVAL);
@@ -143,7 +146,7 @@ impl Qp {
     #[cold]
     unsafe fn submit_specially(&self, queue: &mut SendQueue, wr: &ibv_send_wr, position: u32) {
         match self.state() {
-            ibv_qp_state::IBV_QPS_ERR => {
+            ibv_qp_state::IBV_QPS_ERR | ibv_qp_state::IBV_QPS_SQE => {
                 self.flush_deferred(queue);
                 self.complete_in_error(wr, position, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
                 return;
@@ -164,12 +167,13 @@ impl Qp {
                 hint::spin_loop();
             }
         }
-        if queue.deferred.is_empty() {
+        match self.transport {
             // SAFETY: the caller's contract.
-            unsafe { self.run(queue, wr, position) };
-        } else {
+            Transport::Reliable if queue.deferred.is_empty() => unsafe { self.run(queue, wr, position) },
             // SAFETY: the caller's contract.
-            unsafe { self.defer(queue, wr, position) };
+            Transport::Reliable => unsafe { self.defer(queue, wr, position) },
+            // SAFETY: the caller's contract.
+            Transport::Unreliable => unsafe { self.run_unacknowledged(queue, wr, position) },
         }
     }
 
@@ -219,15 +223,7 @@ impl Qp {
     ) -> Result<u32, Stop> {
         let pulls = wire::pulls(wr.opcode);
         // SAFETY: the caller's contract.
-        let entries = unsafe { entries(wr) };
-        let found = if wr.send_flags & INLINE != 0 {
-            Some(inline_pieces(entries))
-        } else {
-            let to = if pulls { Use::Scatter } else { Use::Gather };
-            // SAFETY: the lock of a send queue that `numbers` knows is held.
-            unsafe { Pieces::find(self.pd.as_ibv(), entries, to) }
-        };
-        let local = found.ok_or(Stop::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR))?;
+        let local = unsafe { self.local(wr) }?;
         let wrong_size = wire::is_atomic(wr.opcode) && local.total != size_of::<u64>() as u64;
         if local.total > u64::from(queue.max_message) || wrong_size {
             return Err(Stop::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR));
@@ -239,22 +235,8 @@ impl Qp {
             return Err(Stop::Failed(ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
         };
         let packets = queue.packets(local.total);
-        let mut request = Request {
-            opcode: wr.opcode,
-            solicited: wr.send_flags & SOLICITED != 0,
-            imm: 0,
-            remote_addr: 0,
-            rkey: 0,
-            compare_add: 0,
-            swap: 0,
-            local: &local,
-            mtu_shift: queue.mtu_shift,
-            from: self.number,
-            lid: self.pd.context.device.lid,
-            service_level: queue.address.sl,
-        };
-        // SAFETY: the caller's contract: the fields that the opcode needs are filled in.
-        unsafe { request.take_operands(wr) };
+        // SAFETY: the caller's contract.
+        let mut request = unsafe { self.request(queue, wr, &local) };
         let corrupted;
         if queue.faulty && !pulls && self.corrupts(position) {
             corrupted = corrupted_copy(&local);
@@ -297,12 +279,60 @@ impl Qp {
         }
     }
 
+    /// The memory of a work request on this side.
+    ///
+    /// # Safety
+    /// As for [`Qp::execute`].
+    #[inline(always)]
+    pub(super) unsafe fn local(&self, wr: &ibv_send_wr) -> Result<Pieces, Stop> {
+        // SAFETY: the caller's contract.
+        let entries = unsafe { entries(wr) };
+        let found = if wr.send_flags & INLINE != 0 {
+            Some(inline_pieces(entries))
+        } else {
+            let to = if wire::pulls(wr.opcode) { Use::Scatter } else { Use::Gather };
+            // SAFETY: the lock of a send queue that `numbers` knows is held.
+            unsafe { Pieces::find(self.pd.as_ibv(), entries, to) }
+        };
+        found.ok_or(Stop::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR))
+    }
+
+    /// What the other side is told of a work request.
+    ///
+    /// # Safety
+    /// As for [`Qp::execute`].
+    #[inline(always)]
+    pub(super) unsafe fn request<'a>(
+        &self,
+        queue: &SendQueue,
+        wr: &ibv_send_wr,
+        local: &'a Pieces,
+    ) -> Request<'a> {
+        let mut request = Request {
+            opcode: wr.opcode,
+            solicited: wr.send_flags & SOLICITED != 0,
+            imm: 0,
+            remote_addr: 0,
+            rkey: 0,
+            compare_add: 0,
+            swap: 0,
+            local,
+            mtu_shift: queue.mtu_shift,
+            from: self.number,
+            lid: self.pd.context.device.lid,
+            service_level: queue.address.sl,
+        };
+        // SAFETY: the caller's contract: the fields that the opcode needs are filled in.
+        unsafe { request.take_operands(wr) };
+        request
+    }
+
     /// Who is at the other end of the path, if it leads anywhere.
     #[cold]
-    fn find_peer(&self, queue: &SendQueue) -> Option<Arc<Qp>> {
+    pub(super) fn find_peer(&self, queue: &SendQueue) -> Option<Arc<Qp>> {
         let context = &self.pd.context;
         let same_device = |peer: &Arc<Qp>| ptr::eq(peer.pd.context.device, context.device);
-        let hears = |peer: &Arc<Qp>| !peer.pd.context.faults.port_down;
+        let hears = |peer: &Arc<Qp>| peer.transport == self.transport && !peer.pd.context.faults.port_down;
         if !context.reaches(&queue.address) {
             return None;
         }
@@ -311,7 +341,7 @@ impl Qp {
 
     /// The message of this work request is one that must not arrive intact.
     #[cold]
-    fn corrupts(&self, position: u32) -> bool {
+    pub(super) fn corrupts(&self, position: u32) -> bool {
         self.pd.context.faults.corrupt.is_some_and(|every| position.wrapping_add(1).is_multiple_of(every))
     }
 
@@ -343,7 +373,7 @@ impl Qp {
         self.send_cq.push(&wire::completion(wr.wr_id, opcode, status, self.number), self, position, false);
     }
 
-    /// Completes `wr` in error, moves to ERR and flushes what is outstanding.
+    /// Completes `wr` in error, moves to ERR or SQE and flushes what is outstanding.
     #[cold]
     pub(super) fn fail(
         &self,
@@ -356,8 +386,13 @@ impl Qp {
         self.fail_send_queue(queue);
     }
 
-    /// Moves to ERR because of what was sent, and flushes what is outstanding.
+    /// Moves to ERR because of what was sent, and flushes what is outstanding. Where nothing is acknowledged only the
+    /// send queue fails: to SQE, from where it can be brought back.
     fn fail_send_queue(&self, queue: &mut SendQueue) {
+        if self.transport != Transport::Reliable {
+            self.note_send_error();
+            return self.flush_deferred(queue);
+        }
         self.note_error();
         self.flush_deferred(queue);
         let mut responder = self.responder.lock();
@@ -396,7 +431,7 @@ fn inline_pieces(entries: &[ibv_sge]) -> Pieces {
 
 /// A copy of the payload with a byte changed, and the memory it is in.
 #[cold]
-fn corrupted_copy(local: &Pieces) -> (Vec<u8>, Pieces) {
+pub(super) fn corrupted_copy(local: &Pieces) -> (Vec<u8>, Pieces) {
     let mut bytes = Vec::with_capacity(local.total as usize);
     for piece in local.as_slice() {
         // SAFETY: found by its key, or inline memory of the caller.

@@ -10,7 +10,7 @@ use ibverbs_sys::{ibv_qp_state, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status, ibv_
 
 use super::completion::Completion;
 use super::memory::{self, Piece, Pieces, Use};
-use super::queue_pair::Qp;
+use super::queue_pair::{Qp, Transport};
 use super::receive_queue::Receive;
 use super::send_queue::PSN_MASK;
 use super::wire::{self, Request};
@@ -66,7 +66,7 @@ impl Responder {
         }
     }
 
-    /// A packet with this sequence number from this queue pair is acknowledged.
+    /// A packet with this sequence number from this queue pair is taken and acknowledged.
     #[inline(always)]
     pub(super) fn expects(&self, from: u32, psn: u32) -> bool {
         self.accepting && self.dest_qpn == from && self.psn == psn
@@ -87,6 +87,31 @@ impl Responder {
 }
 
 impl Qp {
+    /// Does what `request` asks for, or drops it and counts that. Nobody is told, but for this queue pair's owner when
+    /// a receive cannot be used: that moves it to ERR, and the caller must flush its sends.
+    ///
+    /// # Safety
+    /// As for [`Qp::respond`].
+    #[inline]
+    pub(super) unsafe fn take_or_drop(
+        &self,
+        responder: &mut Responder,
+        request: &Request<'_>,
+    ) -> Result<(), Refusal> {
+        // SAFETY: the caller's contract.
+        match unsafe { self.serve(responder, request) } {
+            Err(OPERATION_FAILED) => {
+                self.fail_responder(responder);
+                Err(OPERATION_FAILED)
+            }
+            Err(_) => {
+                self.pd.context.count_dropped();
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
     /// Does what `request` asks for, or moves this queue pair to ERR.
     ///
     /// # Safety
@@ -135,8 +160,7 @@ impl Qp {
                 let receive = unsafe { self.receive.get(responder.next_receive) }.ok_or(Refusal::NotReady)?;
                 let room: u64 = receive.entries().iter().map(|entry| u64::from(entry.length)).sum();
                 if room < len {
-                    self.fail_receive(responder, ibv_wc_status::IBV_WC_LOC_LEN_ERR);
-                    return Err(INVALID_REQUEST);
+                    return Err(self.too_long(responder));
                 }
                 // SAFETY: the caller's contract.
                 let Some(into) = (unsafe { self.scatter(receive, len) }) else {
@@ -284,6 +308,15 @@ impl Qp {
         responder.next_receive = position.wrapping_add(1);
         let kept = self.recv_cq.push(&completion, self, position, request.solicited);
         if kept { Ok(()) } else { Err(OPERATION_FAILED) }
+    }
+
+    /// A message is longer than the next receive. Where nothing is acknowledged it is only dropped.
+    #[cold]
+    fn too_long(&self, responder: &mut Responder) -> Refusal {
+        if self.transport == Transport::Reliable {
+            self.fail_receive(responder, ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+        }
+        INVALID_REQUEST
     }
 
     /// Completes the next receive with an error.

@@ -11,7 +11,7 @@ use ibverbs_sys::{ibv_ah_attr, ibv_send_flags, ibv_send_wr, ibv_sge};
 
 use super::faults::Faults;
 use super::limits;
-use super::queue_pair::Qp;
+use super::queue_pair::{Qp, Transport};
 use super::ring::Ring;
 
 /// Bits of a packet sequence number.
@@ -31,6 +31,8 @@ pub(super) struct SendQueue {
     pub max_message: u32,
     /// Faults that look at messages are configured.
     pub faulty: bool,
+    /// Work requests are not run the short way: `faulty`, or nothing is acknowledged.
+    pub special: bool,
     /// Outstanding reads and atomics agreed on.
     pub max_rd_atomic: u8,
     /// Times to try again when the peer has no receive.
@@ -60,13 +62,14 @@ pub(super) struct Aftermath {
 
 impl SendQueue {
     /// The queue of a queue pair in RESET.
-    pub(super) fn new(depth: u32, faults: &Faults) -> Self {
+    pub(super) fn new(depth: u32, transport: Transport, faults: &Faults) -> Self {
         Self {
             posted: 0,
             psn: 0,
             mtu_shift: 8,
             max_message: faults.max_message,
             faulty: faults.touch_messages(),
+            special: faults.touch_messages() || transport != Transport::Reliable,
             max_rd_atomic: 0,
             rnr_retry: 0,
             peer: None,

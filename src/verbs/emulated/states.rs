@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use super::device::PORT;
 use super::limits;
-use super::queue_pair::Qp;
+use super::queue_pair::{Qp, Transport};
 use super::send_queue::PSN_MASK;
 use super::sync::lock;
 
@@ -22,6 +22,7 @@ const INIT: State = states::IBV_QPS_INIT;
 const RTR: State = states::IBV_QPS_RTR;
 const RTS: State = states::IBV_QPS_RTS;
 const SQD: State = states::IBV_QPS_SQD;
+const SQE: State = states::IBV_QPS_SQE;
 const ERR: State = states::IBV_QPS_ERR;
 
 const STATE: u32 = mask::IBV_QP_STATE.0;
@@ -42,19 +43,22 @@ const RNR_TIMER: u32 = mask::IBV_QP_MIN_RNR_TIMER.0;
 const DEST_QPN: u32 = mask::IBV_QP_DEST_QPN.0;
 const DRAIN_NOTIFY: u32 = mask::IBV_QP_EN_SQD_ASYNC_NOTIFY.0;
 
-/// What a transition of an RC queue pair must and may be given, beside the state; `None` if there is no such
-/// transition. (InfiniBand specification, volume 1, 11.2.5.2; migration of paths is not supported.)
-fn masks(from: State, to: State) -> Option<(u32, u32)> {
-    let running = CUR_STATE | ACCESS | RNR_TIMER;
+/// What a transition must and may be given, beside the state; `None` if there is no such transition. (InfiniBand
+/// specification, volume 1, 11.2.5.2; the table `qp_state_table` of the kernel. Migration of paths is not supported.)
+fn masks(transport: Transport, from: State, to: State) -> Option<(u32, u32)> {
+    let reliable = transport == Transport::Reliable;
+    let running = CUR_STATE | ACCESS | if reliable { RNR_TIMER } else { 0 };
+    let path = ADDRESS | MTU | DEST_QPN | RQ_PSN;
     Some(match (from, to) {
         (_, RESET | ERR) => (0, CUR_STATE),
         (RESET, INIT) => (PKEY | PORT_NUMBER | ACCESS, CUR_STATE),
         (INIT, INIT) => (0, PKEY | PORT_NUMBER | ACCESS | CUR_STATE),
-        (INIT, RTR) => {
-            (ADDRESS | MTU | DEST_QPN | RQ_PSN | DEST_RD_ATOMIC | RNR_TIMER, ACCESS | PKEY | CUR_STATE)
-        }
-        (RTR, RTS) => (TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | RD_ATOMIC, running),
+        (INIT, RTR) if reliable => (path | DEST_RD_ATOMIC | RNR_TIMER, ACCESS | PKEY | CUR_STATE),
+        (INIT, RTR) => (path, ACCESS | PKEY | CUR_STATE),
+        (RTR, RTS) if reliable => (TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | RD_ATOMIC, running),
+        (RTR, RTS) => (SQ_PSN, running),
         (RTS, RTS) | (SQD, SQD) | (SQD, RTS) => (0, running),
+        (SQE, RTS) if !reliable => (0, running),
         (RTS, SQD) => (0, CUR_STATE | DRAIN_NOTIFY),
         _ => return None,
     })
@@ -67,7 +71,7 @@ impl Qp {
         let given = given as u32;
         let from = self.state();
         let to = if given & STATE != 0 { attr.qp_state } else { from };
-        let (required, optional) = masks(from, to).ok_or(Errno::EINVAL)?;
+        let (required, optional) = masks(self.transport, from, to).ok_or(Errno::EINVAL)?;
         let wrong_state = given & CUR_STATE != 0 && attr.cur_qp_state != from;
         if given & required != required || given & !(required | optional | STATE) != 0 || wrong_state {
             return Err(Errno::EINVAL.into());
@@ -171,9 +175,16 @@ impl Qp {
         attr
     }
 
+    /// Moves to SQE from a state that sends. Flushing is up to the caller.
+    pub(super) fn note_send_error(&self) {
+        let sends = |state| matches!(state, RTS | SQD).then_some(SQE);
+        // Fails if there is an error already, and then there is nothing to do.
+        let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, sends);
+    }
+
     /// Moves to ERR from a state that has traffic. Flushing is up to the caller.
     pub(super) fn note_error(&self) {
-        let has_traffic = |state| matches!(state, RTR | RTS | SQD).then_some(ERR);
+        let has_traffic = |state| matches!(state, RTR | RTS | SQD | SQE).then_some(ERR);
         // Fails if there is no traffic any more, and then there is nothing to do.
         let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, has_traffic);
     }

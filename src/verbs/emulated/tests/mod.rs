@@ -10,3 +10,4 @@ mod operations;
 mod queues;
 mod request;
 mod states;
+mod unreliable;

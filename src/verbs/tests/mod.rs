@@ -1,0 +1,5 @@
+//! Tests of the types, on the emulated devices.
+
+mod atomics;
+mod ends;
+mod unreliable;
