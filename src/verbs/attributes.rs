@@ -4,9 +4,11 @@ use std::fmt;
 
 use ibverbs_sys::{ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_state};
 
+use super::datagram::{UdInit, UdQp};
 use super::memory::Access;
 use super::port::mtu_code;
 use super::queue_pair::Qp;
+use super::queues::Queues;
 use super::transition::{Address, Init, QpState, Rtr, Rts, fits};
 use crate::error::{Error, Result, Step};
 
@@ -65,6 +67,17 @@ impl From<Init> for Attributes {
             port: Some(init.port),
             pkey_index: Some(init.pkey_index),
             access: Some(init.access),
+            ..QpState::Init.into()
+        }
+    }
+}
+
+impl From<UdInit> for Attributes {
+    fn from(init: UdInit) -> Self {
+        Self {
+            port: Some(init.port),
+            pkey_index: Some(init.pkey_index),
+            qkey: Some(init.qkey),
             ..QpState::Init.into()
         }
     }
@@ -196,10 +209,24 @@ impl Qp {
     /// [`Step::ConnectQp`]: a value is out of its range; the device refused one, or an attribute is missing or not
     /// allowed. Nothing has changed then.
     pub fn apply(&self, attributes: &Attributes) -> Result<()> {
-        let (mut attr, given) = attributes.to_raw()?;
-        let to = attributes.state.map_or_else(|| self.state(), Ok)?;
-        self.modify(&mut attr, given, to, || attributes.to_string())
+        apply(&self.queues, attributes)
     }
+}
+
+impl UdQp {
+    /// As [`Qp::apply`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn apply(&self, attributes: &Attributes) -> Result<()> {
+        apply(&self.0, attributes)
+    }
+}
+
+fn apply(queues: &Queues, attributes: &Attributes) -> Result<()> {
+    let (mut attr, given) = attributes.to_raw()?;
+    let to = attributes.state.map_or_else(|| queues.state(), Ok)?;
+    queues.modify(&mut attr, given, to, || attributes.to_string())
 }
 
 #[cfg(test)]

@@ -323,13 +323,26 @@ impl Wc {
         u32::from_be(self.imm_data)
     }
 
+    /// The queue pair that a datagram came from; meaningful for receives of datagrams that succeeded.
+    #[inline]
+    pub fn source_qp(&self) -> u32 {
+        self.src_qp
+    }
+
+    /// The first [`GRH_BYTES`](super::GRH_BYTES) of a datagram's receive hold a global route header; over RoCE always.
+    #[inline]
+    pub fn has_grh(&self) -> bool {
+        self.wc_flags & ibv_wc_flags::IBV_WC_GRH.0 != 0
+    }
+
     /// A receive that was completed by a message with immediate data.
     #[inline]
     pub fn has_imm(&self) -> bool {
         self.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0
     }
 
-    /// Bytes received, or read by an RDMA READ; undefined for other requests.
+    /// Bytes received, or read by an RDMA READ; undefined for other requests. Those of a datagram count its header
+    /// space, [`GRH_BYTES`](super::GRH_BYTES), too.
     #[inline]
     pub fn byte_len(&self) -> u32 {
         self.byte_len

@@ -15,7 +15,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
 use super::device::{Context, ContextInner};
-use super::post::Slice;
+use super::slice::Slice;
 use crate::error::{Error, Result, Step};
 use crate::units::format_size;
 

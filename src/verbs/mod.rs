@@ -33,6 +33,7 @@
 
 mod attributes;
 mod completion;
+mod datagram;
 mod device;
 mod emulated;
 mod gid;
@@ -42,16 +43,23 @@ mod port;
 mod post;
 mod provider;
 mod queue_pair;
+mod queues;
+mod receive;
+mod slice;
 #[cfg(test)]
 mod tests;
 mod transition;
 
 pub use attributes::Attributes;
 pub use completion::{Channel, Cq, Wc, WcStatus};
+pub use datagram::{AddressHandle, Destination, GRH_BYTES, UdInit, UdQp};
 pub use device::{Context, Device, ProviderKind, devices, find};
 pub use gid::{Gid, GidEntry, GidType};
 pub use memory::{Access, Mr, Pd, Region, RemoteSlice};
 pub use port::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
-pub use post::{Opcode, Receiver, Sender, Slice};
-pub use queue_pair::{Qp, QpCaps, QpInit, Transport};
+pub use post::{Opcode, Sender};
+pub use queue_pair::{Qp, Transport};
+pub use queues::{QpCaps, QpInit};
+pub use receive::Receiver;
+pub use slice::Slice;
 pub use transition::{Address, Grh, Init, QpState, Rtr, Rts};

@@ -2,17 +2,17 @@
 
 use std::ffi::{c_int, c_uint};
 use std::io;
-use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 
 use ibverbs_sys::{
-    ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_send_wr__bindgen_ty_2__bindgen_ty_1 as Rdma,
-    ibv_send_wr__bindgen_ty_2__bindgen_ty_2 as Atomic, ibv_sge, ibv_wr_opcode,
+    ibv_qp, ibv_send_flags, ibv_send_wr, ibv_send_wr__bindgen_ty_2__bindgen_ty_1 as Rdma, ibv_wr_opcode,
 };
 use nix::errno::Errno;
 
-use super::memory::{Mr, RemoteSlice, assert_within};
-use super::queue_pair::Qp;
+use super::datagram::Destination;
+use super::memory::RemoteSlice;
+use super::queues::Queues;
+use super::slice::{Elements, Slice};
 use crate::error::{Error, Result, Step};
 
 /// What a work request asks of the device.
@@ -62,79 +62,7 @@ impl Opcode {
 }
 
 /// Bytes that an atomic operation works on, at an address that is a multiple of as many.
-const ATOMIC: u32 = 8;
-
-/// Part of a memory region; keeps it registered.
-#[derive(Debug, Clone)]
-pub struct Slice {
-    mr: Mr,
-    lkey: u32,
-    offset: usize,
-    len: u32,
-}
-
-/// The longest message there is: 2^31 bytes.
-const LONGEST: usize = 1 << 31;
-
-impl Slice {
-    pub(super) fn new(mr: Mr, offset: usize, len: usize) -> Self {
-        assert_within(mr.len(), offset, len);
-        let lkey = mr.lkey();
-        Self::claim(mr, lkey, offset, len)
-    }
-
-    /// See [`Mr::claim`].
-    pub(super) fn claim(mr: Mr, lkey: u32, offset: usize, len: usize) -> Self {
-        assert!(len <= LONGEST, "{len} bytes are more than a message can have");
-        Self { mr, lkey, offset, len: len as u32 }
-    }
-
-    fn sge(&self) -> ibv_sge {
-        ibv_sge { addr: self.mr.addr().wrapping_add(self.offset as u64), length: self.len, lkey: self.lkey }
-    }
-
-    /// Elements the work request has: an element of length 0 means 2^31 bytes to some devices, so an empty message
-    /// has none.
-    fn num_sge(&self) -> c_int {
-        (self.len > 0).into()
-    }
-}
-
-/// Where a request's slice may be moved to.
-#[derive(Debug)]
-struct Bounds {
-    base: u64,
-    last_offset: usize,
-    mr: Mr,
-}
-
-impl Bounds {
-    fn of(slice: &Slice) -> Self {
-        Self {
-            base: slice.mr.addr(),
-            last_offset: slice.mr.len().saturating_sub(slice.len as usize),
-            mr: slice.mr.clone(),
-        }
-    }
-
-    #[inline]
-    fn address(&self, offset: usize) -> u64 {
-        if offset > self.last_offset {
-            self.beyond(offset);
-        }
-        self.base + offset as u64
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn beyond(&self, offset: usize) -> ! {
-        panic!(
-            "a slice at offset {offset} is outside a region of {} bytes, where it begins at {} at the latest",
-            self.mr.len(),
-            self.last_offset
-        );
-    }
-}
+const ATOMIC: u64 = 8;
 
 /// A work request of the send queue, built once and posted any number of times.
 ///
@@ -146,23 +74,35 @@ impl Bounds {
 pub struct Sender {
     qp: *mut ibv_qp,
     request: NonNull<SendRequest>,
-    /// Where the request keeps the peer's key: it depends on the opcode.
+    /// Where the request keeps address and key of the peer's memory: that depends on the opcode.
+    remote_addr: *mut u64,
     rkey: *mut u32,
     opcode: Opcode,
     /// Without IBV_SEND_SIGNALED, which each post decides anew.
     flags: c_uint,
-    bounds: Bounds,
-    owner: Qp,
+    elements: Elements,
+    /// Of a datagram: keeps the address handle.
+    destination: Option<Destination>,
+    owner: Queues,
 }
 
-/// The request and the element it points to, at an address that stays.
+/// The request, at an address that stays.
 #[repr(C)]
 struct SendRequest {
     wr: ibv_send_wr,
-    sge: ibv_sge,
+    /// What requests without remote memory take for its address and key. A datagram has others in their place.
+    nowhere: Rdma,
 }
 
-const _: () = assert!(offset_of!(Rdma, remote_addr) == offset_of!(Atomic, remote_addr));
+/// What a request is for.
+pub(super) enum Target {
+    /// The peer's next receive.
+    Receive,
+    /// The peer's memory.
+    Memory(RemoteSlice),
+    /// A receive of a queue pair that this one is not connected to.
+    Datagram(Destination),
+}
 
 // SAFETY: the request is this sender's own, and the queue pair may be posted to from any thread (`ibv_alloc_td(3)`).
 unsafe impl Send for Sender {}
@@ -177,54 +117,65 @@ impl Drop for Sender {
 }
 
 impl Sender {
-    pub(super) fn new(
-        qp: Qp,
-        opcode: Opcode,
-        local: Slice,
-        remote: Option<RemoteSlice>,
-        inline: bool,
-    ) -> Self {
+    pub(super) fn new(qp: Queues, opcode: Opcode, local: &[Slice], target: Target, inline: bool) -> Self {
+        let caps = qp.caps();
+        let elements = Elements::new(local, qp.pd(), caps.max_send_sge);
+        let len = elements.total();
         assert!(
-            local.mr.pd().is_same(qp.pd()),
-            "the memory is of another protection domain than the queue pair"
+            matches!(target, Target::Memory(_)) || !opcode.names_remote_memory(),
+            "{opcode:?} needs memory of the peer"
         );
-        assert!(remote.is_some() || !opcode.names_remote_memory(), "{opcode:?} needs memory of the peer");
-        let granted = qp.caps().max_inline;
         assert!(!inline || !opcode.pulls(), "{opcode:?} has nothing to send inline");
         assert!(
-            !opcode.is_atomic() || local.len == ATOMIC,
-            "{opcode:?} brings {ATOMIC} bytes, which {} bytes do not take",
-            local.len
+            !opcode.is_atomic() || len == ATOMIC,
+            "{opcode:?} brings {ATOMIC} bytes, which {len} bytes do not take"
         );
-        assert!(
-            !inline || local.len <= granted,
-            "{} bytes inline are more than the {granted} granted",
-            local.len
-        );
+        let granted = caps.max_inline;
+        assert!(!inline || len <= granted.into(), "{len} bytes inline are more than the {granted} granted");
         if inline {
             // The library copies these bytes itself, and looks at no key.
-            assert_within(local.mr.len(), local.offset, local.len as usize);
+            local.iter().for_each(Slice::assert_within_region);
         }
         let flags = if inline { ibv_send_flags::IBV_SEND_INLINE.0 } else { 0 };
         let request = leak(SendRequest {
             wr: ibv_send_wr {
-                num_sge: local.num_sge(),
+                sg_list: elements.list(),
+                num_sge: elements.count(),
                 opcode: opcode.raw(),
                 send_flags: flags,
                 ..Default::default()
             },
-            sge: local.sge(),
+            nowhere: Rdma::default(),
         });
         // SAFETY: the request lives until the sender is dropped and nobody else knows of it; all access goes through
-        // this pointer, so that the one inside it to the element stays valid.
-        let rkey = unsafe {
-            let wr = &raw mut (*request.as_ptr()).wr;
-            (*wr).sg_list = &raw mut (*request.as_ptr()).sge;
-            if opcode.is_atomic() { &raw mut (*wr).wr.atomic.rkey } else { &raw mut (*wr).wr.rdma.rkey }
+        // this pointer and those made of it here. A member of the union is written before it is read, or was zeroed.
+        let (remote_addr, rkey) = unsafe {
+            let request = request.as_ptr();
+            if opcode.is_atomic() {
+                let atomic = &raw mut (*request).wr.wr.atomic;
+                (&raw mut (*atomic).remote_addr, &raw mut (*atomic).rkey)
+            } else {
+                let named = opcode.names_remote_memory();
+                let rdma = if named { &raw mut (*request).wr.wr.rdma } else { &raw mut (*request).nowhere };
+                (&raw mut (*rdma).remote_addr, &raw mut (*rdma).rkey)
+            }
         };
-        let bounds = Bounds::of(&local);
-        let mut sender = Self { qp: qp.raw(), request, rkey, opcode, flags, bounds, owner: qp };
-        sender.set_remote(remote);
+        let mut sender = Self {
+            qp: qp.raw(),
+            request,
+            remote_addr,
+            rkey,
+            opcode,
+            flags,
+            elements,
+            destination: None,
+            owner: qp,
+        };
+        match target {
+            Target::Receive => {}
+            Target::Memory(remote) => sender.set_remote(Some(remote)),
+            Target::Datagram(destination) => sender.put_destination(destination),
+        }
         sender
     }
 
@@ -237,9 +188,10 @@ impl Sender {
     pub fn post(&mut self, signalled: bool) -> Result<()> {
         let signal = if signalled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
         let mut bad = ptr::null_mut();
-        // SAFETY: the request and its element live as long as the sender and are read by the library before it returns.
-        // Queue pair, completion queues and context are kept by `owner`, the memory by `bounds`, past the completion or
-        // up to the end of its registration. The table was found complete when the context was opened.
+        // SAFETY: the request and its elements live as long as the sender and are read by the library before it returns.
+        // Queue pair, completion queues and context are kept by `owner`, the memory by `elements`, past the completion
+        // or up to the end of its registration, an address handle by `destination`. The table was found complete when
+        // the context was opened.
         let code = unsafe {
             let wr = &raw mut (*self.request.as_ptr()).wr;
             (*wr).send_flags = self.flags | signal;
@@ -282,202 +234,81 @@ impl Sender {
         }
     }
 
-    /// Moves the request to other memory of the same length: `local_offset` bytes from the start of the region, and
-    /// `remote` unless it is `None`.
+    /// Moves the request to other memory of the same length: `local_offset` bytes from the start of the region of the
+    /// first slice, and `remote` unless it is `None`. Requests without remote memory do not look at `remote`.
     ///
     /// # Panics
     /// If the slice would not be within its region.
     #[inline]
     pub fn move_to(&mut self, local_offset: usize, remote: Option<RemoteSlice>) {
-        let address = self.bounds.address(local_offset);
-        // SAFETY: the request is alive and ours alone.
-        unsafe { (*self.request.as_ptr()).sge.addr = address };
+        self.elements.move_first(local_offset);
         self.set_remote(remote);
+    }
+
+    /// Moves one slice, by its index in the order in which they were given, to `local_offset` bytes from the start of
+    /// its region.
+    ///
+    /// # Panics
+    /// If there is no such slice, or it would not be within its region.
+    #[inline]
+    pub fn move_slice(&mut self, index: usize, local_offset: usize) {
+        self.elements.move_slice(index, local_offset);
     }
 
     #[inline]
     fn set_remote(&mut self, remote: Option<RemoteSlice>) {
         if let Some(RemoteSlice { addr, rkey }) = remote {
-            // SAFETY: the request is alive and ours alone, and so is the place of the key within it. The address has
-            // the same place for all opcodes (asserted below); those without remote memory do not look.
+            // SAFETY: both are places within the request that are ours alone, and that the opcode keeps these values at
+            // or that nobody looks at.
             unsafe {
-                (*self.request.as_ptr()).wr.wr.rdma.remote_addr = addr;
+                *self.remote_addr = addr;
                 *self.rkey = rkey;
             }
         }
+    }
+
+    /// Sends to another queue pair from now on. The former address handle is let go of: requests with it must have
+    /// completed, or some devices fail them.
+    ///
+    /// # Panics
+    /// If the request is no datagram; if the handle is of another protection domain.
+    pub fn set_destination(&mut self, destination: Destination) {
+        assert!(self.destination.is_some(), "a request of a connection has no destination of its own");
+        self.put_destination(destination);
+    }
+
+    fn put_destination(&mut self, destination: Destination) {
+        assert!(
+            destination.handle.pd().is_same(self.owner.pd()),
+            "the address handle is of another protection domain than the queue pair"
+        );
+        // SAFETY: the request is alive and ours alone, and datagrams use this member. The handle lives as long as
+        // `destination` is kept.
+        unsafe {
+            let ud = &raw mut (*self.request.as_ptr()).wr.wr.ud;
+            (*ud).ah = destination.handle.raw();
+            (*ud).remote_qpn = destination.qpn;
+            (*ud).remote_qkey = destination.qkey;
+        }
+        self.destination = Some(destination);
     }
 
     #[cold]
     #[inline(never)]
     fn failed(&self, code: c_int) -> Error {
         let caps = self.owner.caps();
-        // SAFETY: the request is alive.
-        let len = unsafe { (*self.request.as_ptr()).sge.length };
+        let len = self.elements.total();
         let values = format!("{:?}, {len} bytes, max_send_wr {}", self.opcode, caps.max_send_wr);
         post_failed("ibv_post_send", &self.owner, &values, code)
     }
 }
 
-/// Receives posted by one call of the library at most.
-const CHAIN: usize = 32;
-
-/// A work request of the receive queue, built once and posted any number of times. Its memory and queue pair are kept
-/// as by [`Sender`].
-#[derive(Debug)]
-pub struct Receiver {
-    qp: *mut ibv_qp,
-    request: NonNull<RecvRequest>,
-    bounds: Bounds,
-    owner: Qp,
-}
-
-/// Requests that all point to one element, at an address that stays. The first is the one that [`Receiver::post`]
-/// posts and others are made like.
-#[repr(C)]
-struct RecvRequest {
-    sge: ibv_sge,
-    wrs: [ibv_recv_wr; CHAIN],
-}
-
-// SAFETY: the requests are this receiver's own, and the queue pair may be posted to from any thread
-// (`ibv_alloc_td(3)`).
-unsafe impl Send for Receiver {}
-// SAFETY: a shared receiver gives access to nothing.
-unsafe impl Sync for Receiver {}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        // SAFETY: came from `Box::into_raw` and is freed once. No call is reading it: each borrowed the receiver.
-        drop(unsafe { Box::from_raw(self.request.as_ptr()) });
-    }
-}
-
-impl Receiver {
-    pub(super) fn new(qp: Qp, local: Slice) -> Self {
-        assert!(
-            local.mr.pd().is_same(qp.pd()),
-            "the memory is of another protection domain than the queue pair"
-        );
-        let request = leak(RecvRequest { sge: local.sge(), wrs: [ibv_recv_wr::default(); CHAIN] });
-        let mut receiver = Self { qp: qp.raw(), request, bounds: Bounds::of(&local), owner: qp };
-        for i in 0..CHAIN {
-            // SAFETY: `i` is within the array; the request lives until the receiver is dropped and nobody else knows of
-            // it.
-            unsafe {
-                let wr = receiver.wr(i);
-                (*wr).sg_list = &raw mut (*request.as_ptr()).sge;
-                (*wr).num_sge = local.num_sge();
-            }
-        }
-        receiver
-    }
-
-    /// The request of this index.
-    ///
-    /// # Safety
-    /// It is less than [`CHAIN`].
-    #[inline]
-    unsafe fn wr(&mut self, index: usize) -> *mut ibv_recv_wr {
-        // SAFETY: the array is alive, and the index within it by this function's contract.
-        unsafe { (&raw mut (*self.request.as_ptr()).wrs).cast::<ibv_recv_wr>().add(index) }
-    }
-
-    /// Posts one receive. `ibv_post_recv(3)`
-    ///
-    /// # Errors
-    /// [`Step::Measure`]: the queue is full, or the queue pair is in no state to receive.
-    #[inline]
-    pub fn post(&mut self) -> Result<()> {
-        // SAFETY: index 0 is within the array, whose first request has no next one between calls.
-        let code = unsafe { self.post_chain(&mut ptr::null_mut()) };
-        if code != 0 {
-            return Err(self.failed(0, 1, code));
-        }
-        Ok(())
-    }
-
-    /// Posts `n` receives into the same memory, with as few calls as possible.
-    ///
-    /// # Errors
-    /// As [`Receiver::post`]; the message says how many were posted.
-    pub fn post_many(&mut self, n: u32) -> Result<()> {
-        let mut posted = 0;
-        while posted < n {
-            let link = ((n - posted) as usize).min(CHAIN);
-            let mut bad = ptr::null_mut();
-            // SAFETY: all indices are less than `link`, so within the array. The chain ends at its last request, and is
-            // undone after the call, which has read it by then.
-            let code = unsafe {
-                let first = self.wr(0);
-                for i in 1..link {
-                    (*self.wr(i)).wr_id = (*first).wr_id;
-                    (*self.wr(i - 1)).next = self.wr(i);
-                }
-                (*self.wr(link - 1)).next = ptr::null_mut();
-                let code = self.post_chain(&mut bad);
-                (*first).next = ptr::null_mut();
-                code
-            };
-            if code != 0 {
-                let taken = (0..link).position(|i| {
-                    // SAFETY: within the array.
-                    let wr = unsafe { self.wr(i) };
-                    ptr::eq(wr, bad)
-                });
-                return Err(self.failed(posted + taken.unwrap_or(0) as u32, n, code));
-            }
-            posted += link as u32;
-        }
-        Ok(())
-    }
-
-    /// Posts the first request and those it is linked to.
-    ///
-    /// # Safety
-    /// The chain ends within the array.
-    #[inline]
-    unsafe fn post_chain(&mut self, bad: &mut *mut ibv_recv_wr) -> c_int {
-        // SAFETY: the requests and their element live as long as the receiver and are read by the library before it
-        // returns. Queue pair and what it stands on are kept by `owner`, the memory by `bounds`, past the completion or
-        // up to the end of its registration. The table was found complete when the context was opened.
-        unsafe {
-            let first = self.wr(0);
-            (*(*self.qp).context).ops.post_recv.unwrap_unchecked()(self.qp, first, bad)
-        }
-    }
-
-    /// Sets the number that comes back in the completion.
-    #[inline]
-    pub fn set_id(&mut self, wr_id: u64) {
-        // SAFETY: the array is not empty, and ours alone.
-        unsafe { (*self.wr(0)).wr_id = wr_id };
-    }
-
-    /// Moves the request to other memory of the same length, `local_offset` bytes from the start of the region.
-    ///
-    /// # Panics
-    /// If the slice would not be within its region.
-    #[inline]
-    pub fn move_to(&mut self, local_offset: usize) {
-        let address = self.bounds.address(local_offset);
-        // SAFETY: the request is alive and ours alone.
-        unsafe { (*self.request.as_ptr()).sge.addr = address };
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn failed(&self, posted: u32, of: u32, code: c_int) -> Error {
-        let values = format!("{posted} of {of} posted, max_recv_wr {}", self.owner.caps().max_recv_wr);
-        post_failed("ibv_post_recv", &self.owner, &values, code)
-    }
-}
-
 /// A value at an address that stays, reached through this pointer alone.
-fn leak<T>(value: T) -> NonNull<T> {
+pub(super) fn leak<T>(value: T) -> NonNull<T> {
     NonNull::from(Box::leak(Box::new(value)))
 }
 
-fn post_failed(call: &str, qp: &Qp, values: &str, code: c_int) -> Error {
+pub(super) fn post_failed(call: &str, qp: &Queues, values: &str, code: c_int) -> Error {
     // An error number; -1 with errno from some old providers.
     let error =
         if code == -1 { io::Error::last_os_error() } else { io::Error::from_raw_os_error(code.abs()) };

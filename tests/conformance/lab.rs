@@ -93,8 +93,21 @@ impl Lab {
         assert!(is_readable(self.context.async_fd(), end), "there is no asynchronous event");
     }
 
+    /// Sends something through the port both ways, on a connection of its own: what was under way before is through, as
+    /// far as other traffic can tell.
+    pub fn is_through(&self) {
+        let (c, d) = self.pair(Setup::default());
+        c.fence(&d);
+        d.fence(&c);
+    }
+
     pub fn end(&self, setup: Setup) -> End {
-        End::new(self, setup)
+        End::new(self, self.context.alloc_pd().unwrap(), setup)
+    }
+
+    /// An end of the same protection domain as another.
+    pub fn end_beside(&self, other: &End) -> End {
+        End::new(self, other.pd.clone(), other.setup)
     }
 
     /// Two ends, connected.
@@ -122,7 +135,9 @@ pub struct Setup {
     pub retry_count: u8,
     pub rnr_retry: u8,
     pub min_rnr_timer: u8,
-    pub reads: u8,
+    /// Reads and atomics taken in, and outstanding.
+    pub reads_in: u8,
+    pub reads_out: u8,
 }
 
 impl Default for Setup {
@@ -139,7 +154,8 @@ impl Default for Setup {
             retry_count: 6,
             rnr_retry: 7,
             min_rnr_timer: 1,
-            reads: 4,
+            reads_in: 4,
+            reads_out: 4,
         }
     }
 }
@@ -165,11 +181,10 @@ pub struct End {
 }
 
 impl End {
-    fn new(lab: &Lab, setup: Setup) -> Self {
+    fn new(lab: &Lab, pd: Pd, setup: Setup) -> Self {
         let channel = lab.context.create_channel().unwrap();
         let send_cq = lab.context.create_cq(setup.send_cq, Some(&channel)).unwrap();
         let recv_cq = lab.context.create_cq(64, Some(&channel)).unwrap();
-        let pd = lab.context.alloc_pd().unwrap();
         let mr = pd.register(Region::new(MEMORY).unwrap(), setup.memory_access).unwrap();
         let qp = create_qp(&pd, &send_cq, &recv_cq, &setup);
         let (lab_address, mtu) = (lab.address(), lab.port.active_mtu);
@@ -190,7 +205,7 @@ impl End {
             path_mtu: self.mtu,
             dest_qpn: peer.qp.number(),
             rq_psn: peer.psn(),
-            max_dest_rd_atomic: self.setup.reads,
+            max_dest_rd_atomic: self.setup.reads_in,
             min_rnr_timer: self.setup.min_rnr_timer,
             address: self.lab_address,
         }
@@ -202,7 +217,7 @@ impl End {
             timeout: self.setup.timeout,
             retry_count: self.setup.retry_count,
             rnr_retry: self.setup.rnr_retry,
-            max_rd_atomic: self.setup.reads,
+            max_rd_atomic: self.setup.reads_out,
         }
     }
 
@@ -227,11 +242,7 @@ impl End {
 
     /// Fails unless the queue pair comes to this state: errors move it a moment before or after they complete.
     pub fn comes_to(&self, state: QpState) {
-        let end = Instant::now() + DEADLINE;
-        while self.state() != state {
-            assert!(Instant::now() < end, "the queue pair is in {} and not in {state}", self.state());
-            std::thread::yield_now();
-        }
+        comes_to(state, || self.state());
     }
 
     pub fn register(&self, len: usize, access: Access) -> Mr {
@@ -257,7 +268,7 @@ impl End {
     }
 
     /// Posts a receive.
-    pub fn receive(&self, id: u64, into: Slice) -> verbmark::error::Result<()> {
+    pub fn receive(&self, id: u64, into: impl Into<Vec<Slice>>) -> verbmark::error::Result<()> {
         let mut receiver = self.qp.receiver(into);
         receiver.set_id(id);
         receiver.post()
@@ -275,6 +286,9 @@ impl End {
             self.qp.sender(request.opcode, request.local.clone(), request.remote, request.inline);
         sender.set_id(request.id);
         sender.set_imm(request.imm);
+        if let Some((compare_add, swap)) = request.operands {
+            sender.set_atomic(compare_add, swap);
+        }
         sender.post(request.signalled)
     }
 
@@ -343,42 +357,57 @@ impl End {
     }
 }
 
-fn create_qp(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, setup: &Setup) -> Qp {
-    let init = QpInit {
-        transport: setup.transport,
-        send_cq,
-        recv_cq,
+/// What queue pairs of all kinds are to have.
+pub fn queues<'a>(send_cq: &'a Cq, recv_cq: &'a Cq, setup: &Setup) -> QpInit<'a> {
+    QpInit {
         max_send_wr: setup.send_depth,
         max_recv_wr: setup.recv_depth,
         max_inline: 64,
-    };
-    pd.create_qp(&init).unwrap()
+        max_send_sge: 4,
+        max_recv_sge: 4,
+        ..QpInit::new(send_cq, recv_cq)
+    }
+}
+
+fn create_qp(pd: &Pd, send_cq: &Cq, recv_cq: &Cq, setup: &Setup) -> Qp {
+    pd.create_qp(setup.transport, &queues(send_cq, recv_cq, setup)).unwrap()
 }
 
 /// A work request of the send queue.
 #[derive(Clone)]
 pub struct Request {
     pub opcode: Opcode,
-    pub local: Slice,
+    pub local: Vec<Slice>,
     pub remote: Option<RemoteSlice>,
     pub id: u64,
     pub imm: u32,
+    /// Of an atomic: what is added or compared, and what it is swapped for.
+    pub operands: Option<(u64, u64)>,
     pub inline: bool,
     pub signalled: bool,
 }
 
 impl Request {
     /// A signalled request with number 1.
-    pub fn new(opcode: Opcode, local: Slice, remote: Option<RemoteSlice>) -> Self {
-        Self { opcode, local, remote, id: 1, imm: 0, inline: false, signalled: true }
+    pub fn new(opcode: Opcode, local: impl Into<Vec<Slice>>, remote: Option<RemoteSlice>) -> Self {
+        let local = local.into();
+        Self { opcode, local, remote, id: 1, imm: 0, operands: None, inline: false, signalled: true }
     }
 
-    pub fn send(local: Slice) -> Self {
+    pub fn send(local: impl Into<Vec<Slice>>) -> Self {
         Self::new(Opcode::Send, local, None)
     }
 
-    pub fn write(local: Slice, remote: RemoteSlice) -> Self {
+    pub fn write(local: impl Into<Vec<Slice>>, remote: RemoteSlice) -> Self {
         Self::new(Opcode::RdmaWrite, local, Some(remote))
+    }
+
+    pub fn fetch_add(local: Slice, remote: RemoteSlice, addend: u64) -> Self {
+        Self { operands: Some((addend, 0)), ..Self::new(Opcode::FetchAdd, local, Some(remote)) }
+    }
+
+    pub fn compare_swap(local: Slice, remote: RemoteSlice, compare: u64, swap: u64) -> Self {
+        Self { operands: Some((compare, swap)), ..Self::new(Opcode::CompareSwap, local, Some(remote)) }
     }
 
     pub fn id(self, id: u64) -> Self {
@@ -398,6 +427,15 @@ impl Request {
     }
 }
 
+/// Waits until a queue pair, whose state is asked for, is in this one.
+pub fn comes_to(state: QpState, now: impl Fn() -> QpState) {
+    let end = Instant::now() + DEADLINE;
+    while now() != state {
+        assert!(Instant::now() < end, "the queue pair is in {} and not in {state}", now());
+        std::thread::yield_now();
+    }
+}
+
 /// Sleeps until the descriptor is readable; false when it is late.
 fn is_readable(descriptor: BorrowedFd<'_>, deadline: Instant) -> bool {
     let left = deadline.saturating_duration_since(Instant::now());
@@ -412,7 +450,7 @@ pub fn gist(completions: &[Wc]) -> Vec<(u64, WcStatus)> {
 }
 
 /// Takes what is in the queue.
-fn take_present(cq: &Cq) -> Vec<Wc> {
+pub fn take_present(cq: &Cq) -> Vec<Wc> {
     let mut some = [Wc::EMPTY; 16];
     let mut all = Vec::new();
     loop {
@@ -424,7 +462,8 @@ fn take_present(cq: &Cq) -> Vec<Wc> {
     }
 }
 
-fn take(cq: &Cq, count: usize) -> Vec<Wc> {
+/// Takes this many completions, and waits for them.
+pub fn take(cq: &Cq, count: usize) -> Vec<Wc> {
     let end = Instant::now() + DEADLINE;
     let mut all = Vec::new();
     let mut one = [Wc::EMPTY];

@@ -8,6 +8,7 @@
 //! Where devices differ the specification decides. What a driver is known to do otherwise stands beside the rule, and
 //! its test then asks for exactly that.
 
+mod atomics;
 mod events;
 mod flush;
 mod lab;
@@ -18,5 +19,8 @@ mod posting;
 mod queues;
 mod remote_faults;
 mod rule;
+mod slices;
 mod table;
 mod transitions;
+mod uc;
+mod ud;

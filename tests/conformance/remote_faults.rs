@@ -152,7 +152,7 @@ fn read_through_a_queue_pair_without_the_right(lab: &Lab) {
 }
 
 fn read_of_a_queue_pair_that_takes_none(lab: &Lab) {
-    let (a, b) = (lab.end(Setup::default()), lab.end(Setup { reads: 0, ..Setup::default() }));
+    let (a, b) = (lab.end(Setup::default()), lab.end(Setup { reads_in: 0, ..Setup::default() }));
     a.connect(&b);
     b.connect(&a);
     refused(&a, &b, Opcode::RdmaRead, 8, b.remote(64), WcStatus::REM_INV_REQ_ERR);

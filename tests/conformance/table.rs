@@ -10,12 +10,16 @@ const GROUPS: &[Group] = &[
     crate::transitions::GROUP,
     crate::posting::GROUP,
     crate::operations::GROUP,
+    crate::slices::GROUP,
+    crate::atomics::GROUP,
     crate::queues::GROUP,
     crate::events::GROUP,
     crate::remote_faults::GROUP,
     crate::local_faults::GROUP,
     crate::peers::GROUP,
     crate::flush::GROUP,
+    crate::uc::GROUP,
+    crate::ud::GROUP,
 ];
 
 const HEAD: &str = "\

@@ -273,14 +273,17 @@ impl Prepared {
         let send_cq = context.create_cq(test.tx_depth, send_channel.as_ref())?;
         let recv_cq = context.create_cq(rx_depth, recv_channel.as_ref())?;
         let max_inline = if test.verb.facts().may_inline { test.max_inline } else { 0 };
-        let qp = pd.create_qp(&QpInit {
-            send_cq: &send_cq,
-            recv_cq: &recv_cq,
-            max_send_wr: test.tx_depth,
-            max_recv_wr: rx_depth,
-            max_inline,
-            ..QpInit::new(Transport::Rc, &send_cq, &recv_cq)
-        })?;
+        let qp = pd.create_qp(
+            Transport::Rc,
+            &QpInit {
+                send_cq: &send_cq,
+                recv_cq: &recv_cq,
+                max_send_wr: test.tx_depth,
+                max_recv_wr: rx_depth,
+                max_inline,
+                ..QpInit::new(&send_cq, &recv_cq)
+            },
+        )?;
         qp.to_init(&Init { port: port.number, pkey_index: 0, access })?;
         let rdma = Rdma {
             qp,

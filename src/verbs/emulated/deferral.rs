@@ -86,7 +86,7 @@ impl Qp {
                 // SAFETY: as above.
                 Transport::Reliable => unsafe { self.execute(queue, wr, position) },
                 // SAFETY: as above.
-                Transport::Unreliable => unsafe { self.transmit(queue, wr, position) },
+                Transport::Unreliable | Transport::Datagram => unsafe { self.transmit(queue, wr, position) },
             };
             match result {
                 Ok(len) => {

@@ -244,6 +244,7 @@ impl Context {
         attr.max_cqe = limits::MAX_CQE as c_int;
         attr.max_mr = limits::MAX_MR as c_int - 1;
         attr.max_pd = c_int::from(u16::MAX);
+        attr.max_ah = limits::MAX_AH as c_int;
         attr.max_qp_rd_atom = c_int::from(limits::MAX_RD_ATOMIC);
         attr.max_qp_init_rd_atom = c_int::from(limits::MAX_RD_ATOMIC);
         attr.max_res_rd_atom = limits::MAX_QP as c_int * c_int::from(limits::MAX_RD_ATOMIC);
@@ -266,6 +267,7 @@ impl Context {
         };
         attr.state = state;
         attr.phys_state = physical;
+        // The code of `limits::MTU`.
         attr.max_mtu = IBV_MTU_4096;
         attr.active_mtu = IBV_MTU_4096;
         attr.gid_tbl_len = self.device.gids(&self.faults).len() as c_int;
@@ -305,6 +307,14 @@ impl Context {
         address.port_num == PORT
             && (global || self.device.link_layer == LinkLayer::InfiniBand)
             && (!global || usize::from(address.grh.sgid_index) < self.device.gids(&self.faults).len())
+    }
+
+    /// The own GID that an address names; zeroes if it names none.
+    pub(super) fn source_gid(&self, address: &ibv_ah_attr) -> [u8; 16] {
+        let gids = self.device.gids(&self.faults);
+        let named = gids.get(usize::from(address.grh.sgid_index)).filter(|_| address.is_global != 0);
+        // SAFETY: every bit pattern is a GID.
+        named.map_or([0; 16], |gid| unsafe { gid.raw })
     }
 
     /// Packets to this address come out at a port of the same device.

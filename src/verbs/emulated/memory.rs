@@ -302,6 +302,20 @@ impl Pieces {
         Some(pieces)
     }
 
+    /// The same memory without its first bytes.
+    pub(super) fn skip(&self, mut bytes: usize) -> Self {
+        let mut rest = Self::new();
+        for piece in self.as_slice() {
+            let skipped = bytes.min(piece.len);
+            bytes -= skipped;
+            if skipped < piece.len {
+                // SAFETY: inside the piece.
+                rest.push(Piece { at: unsafe { piece.at.add(skipped) }, len: piece.len - skipped });
+            }
+        }
+        rest
+    }
+
     /// In order.
     #[inline(always)]
     pub(super) fn as_slice(&self) -> &[Piece] {

@@ -4,11 +4,12 @@
 //! loop runs the same machine code on them as on a NIC. What they measure is this suite and the machine's memory, never
 //! a network: a message is a copy made by the thread that posts it, complete when the post returns.
 //!
-//! They obey the rules of verbs for RC and UC: states and their attributes, keys with generations, bounds and rights,
+//! They obey the rules of verbs for RC, UC and UD: states and their attributes, keys with generations, bounds and rights,
 //! queue depths that are given back by polling, packet sequence numbers, receiver-not-ready, errors and flushes in
-//! order, events that fire once. Over UC a message that has no receive, or that its target does not allow, is dropped
-//! and counted, and its sender succeeds. What they do not do: lose or reorder packets, shared receive queues, UD,
-//! address handles, automatic path migration, memory windows.
+//! order, events that fire once. Over UC and UD a message that has no receive, or that its target does not allow, is
+//! dropped and counted, and its sender succeeds. A datagram brings the header of its network, if it has one: always on
+//! `emu0`, by a global route on `emu1`; without one, the space for it is left as it was. What they do not do: lose or
+//! reorder packets, shared receive queues, multicast, automatic path migration, memory windows.
 //!
 //! # Misbehaviour on demand
 //!
@@ -39,6 +40,7 @@
 //! | `states` | transitions, and what moving to ERR or RESET does |
 //! | `send_queue`, `requester` | posting a send and executing it |
 //! | `unacknowledged` | executing one that nobody answers |
+//! | `address_handle`, `grh` | where a datagram goes, and the header that it brings |
 //! | `receive_queue`, `responder` | posting a receive and what the target of a message does |
 //! | `deferral`, `timer` | sends that wait for a receive |
 //! | `wire` | what the two halves tell each other |
@@ -47,11 +49,13 @@
 //! Every pointer to memory that the data path uses was found by its key, under the lock of a send queue; the caller of
 //! `reg_mr` vouched for it, and `dereg_mr` returns when nobody holds such a lock any more.
 
+mod address_handle;
 mod channel;
 mod completion;
 mod deferral;
 mod device;
 mod faults;
+mod grh;
 mod limits;
 mod memory;
 mod numbers;
@@ -74,12 +78,13 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use ibverbs_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr,
-    ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_gid_entry, ibv_mr,
+    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
 };
 use nix::errno::Errno;
 
 use super::provider::Provider;
+use address_handle::AddressHandle;
 use channel::Channel;
 use completion::Cq;
 use device::Context;
@@ -191,6 +196,17 @@ impl Provider for Emulated {
     unsafe fn destroy_cq(&self, cq: *mut ibv_cq) -> io::Result<()> {
         // SAFETY: see above.
         unsafe { Cq::destroy(cq) }
+    }
+
+    unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &mut ibv_ah_attr) -> io::Result<*mut ibv_ah> {
+        // SAFETY: see above.
+        unsafe { AddressHandle::create(pd, attr) }
+    }
+
+    unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { AddressHandle::destroy(ah) };
+        Ok(())
     }
 
     unsafe fn create_qp(&self, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp> {

@@ -33,6 +33,8 @@ pub(super) enum Transport {
     Reliable,
     /// Connected, nothing acknowledged (UC).
     Unreliable,
+    /// Not connected, each message to whom it names (UD).
+    Datagram,
 }
 
 impl Transport {
@@ -41,6 +43,7 @@ impl Transport {
         match raw {
             ibv_qp_type::IBV_QPT_RC => Some(Self::Reliable),
             ibv_qp_type::IBV_QPT_UC => Some(Self::Unreliable),
+            ibv_qp_type::IBV_QPT_UD => Some(Self::Datagram),
             _ => None,
         }
     }

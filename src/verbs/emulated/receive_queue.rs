@@ -31,6 +31,12 @@ impl Receive {
     pub(super) fn entries(&self) -> &[ibv_sge] {
         &self.entries[..self.count as usize]
     }
+
+    /// Bytes of all entries together.
+    #[inline(always)]
+    pub(super) fn room(&self) -> u64 {
+        self.entries().iter().map(|entry| u64::from(entry.length)).sum()
+    }
 }
 
 /// A slot of the ring. All zeroes is a slot never written.

@@ -88,14 +88,19 @@ impl Qp {
         // SAFETY: the caller's contract.
         unsafe { self.check(queue, state, wr) }?;
         let position = queue.posted;
-        queue.posted = position.wrapping_add(1);
         if state == ibv_qp_state::IBV_QPS_RTS && queue.deferred.is_empty() && !queue.special {
+            queue.posted = position.wrapping_add(1);
             // SAFETY: the caller's contract.
             unsafe { self.run(queue, wr, position) };
-        } else {
-            // SAFETY: the caller's contract.
-            unsafe { self.submit_specially(queue, wr, position) };
+            return Ok(());
         }
+        // SAFETY: the caller's contract.
+        if self.transport == Transport::Datagram && !unsafe { is_datagram(wr) } {
+            return Err(Errno::EINVAL);
+        }
+        queue.posted = position.wrapping_add(1);
+        // SAFETY: the caller's contract.
+        unsafe { self.submit_specially(queue, wr, position) };
         Ok(())
     }
 
@@ -173,7 +178,9 @@ impl Qp {
             // SAFETY: the caller's contract.
             Transport::Reliable => unsafe { self.defer(queue, wr, position) },
             // SAFETY: the caller's contract.
-            Transport::Unreliable => unsafe { self.run_unacknowledged(queue, wr, position) },
+            Transport::Unreliable | Transport::Datagram => unsafe {
+                self.run_unacknowledged(queue, wr, position);
+            },
         }
     }
 
@@ -413,6 +420,16 @@ impl Qp {
         }
         self.stop_waiting(queue);
     }
+}
+
+/// The work request can be a datagram.
+///
+/// # Safety
+/// As for [`post_send`].
+#[cold]
+unsafe fn is_datagram(wr: &ibv_send_wr) -> bool {
+    // SAFETY: any of the union's members may be looked at for whether it is null: the caller filled it in.
+    wire::is_send(wr.opcode) && !unsafe { wr.wr.ud.ah }.is_null()
 }
 
 /// The memory of an inline work request, which needs no key.

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ibverbs_sys::{ibv_qp_state, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode};
 
 use super::completion::Completion;
+use super::grh;
 use super::memory::{self, Piece, Pieces, Use};
 use super::queue_pair::{Qp, Transport};
 use super::receive_queue::Receive;
 use super::send_queue::PSN_MASK;
-use super::wire::{self, Request};
+use super::wire::{self, Envelope, Request};
 
 /// The state of a responder.
 pub(super) struct Responder {
@@ -35,6 +36,8 @@ pub(super) struct Responder {
     pub next_receive: u32,
     /// Whose sends wait for a receive.
     pub waiter: Weak<Qp>,
+    /// What a datagram must carry to be taken.
+    pub qkey: u32,
 }
 
 /// Why a responder did not do what it was asked.
@@ -63,6 +66,7 @@ impl Responder {
             min_rnr_timer: 0,
             next_receive: 0,
             waiter: Weak::new(),
+            qkey: 0,
         }
     }
 
@@ -112,6 +116,47 @@ impl Qp {
         }
     }
 
+    /// Takes a datagram, or drops it and counts that, as [`Qp::take_or_drop`].
+    ///
+    /// # Safety
+    /// As for [`Qp::respond`].
+    pub(super) unsafe fn take_datagram(
+        &self,
+        responder: &mut Responder,
+        request: &Request<'_>,
+        envelope: &Envelope,
+    ) -> Result<(), Refusal> {
+        let len = request.local.total + grh::BYTES as u64;
+        // SAFETY: nobody else consumes receives while the responder is locked.
+        let receive = unsafe { self.receive.get(responder.next_receive) };
+        let receive = receive.filter(|receive| receive.room() >= len && envelope.qkey == responder.qkey);
+        let Some(receive) = receive else {
+            self.pd.context.count_dropped();
+            return Ok(());
+        };
+        // SAFETY: the caller's contract.
+        let Some(into) = (unsafe { self.scatter(receive, len) }) else {
+            self.fail_receive(responder, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+            self.fail_responder(responder);
+            return Err(OPERATION_FAILED);
+        };
+        let mut completion = self.arrival(receive, request, ibv_wc_opcode::IBV_WC_RECV);
+        completion.byte_len = len as u32;
+        if let Some(mut header) = envelope.header {
+            completion.wc_flags |= ibv_wc_flags::IBV_WC_GRH.0;
+            let header = Piece { at: header.as_mut_ptr(), len: header.len() };
+            // SAFETY: `into` was found by its keys, and is longer.
+            unsafe { memory::copy(&[header], into.as_slice()) };
+        }
+        // SAFETY: both sides were found by their keys, and there is room.
+        unsafe { memory::copy(request.local.as_slice(), into.skip(grh::BYTES).as_slice()) };
+        let taken = self.complete_receive(responder, &completion, request.solicited);
+        if taken.is_err() {
+            self.fail_responder(responder);
+        }
+        taken
+    }
+
     /// Does what `request` asks for, or moves this queue pair to ERR.
     ///
     /// # Safety
@@ -158,8 +203,7 @@ impl Qp {
             ibv_wr_opcode::IBV_WR_SEND | ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => {
                 // SAFETY: nobody else consumes receives while the responder is locked.
                 let receive = unsafe { self.receive.get(responder.next_receive) }.ok_or(Refusal::NotReady)?;
-                let room: u64 = receive.entries().iter().map(|entry| u64::from(entry.length)).sum();
-                if room < len {
+                if receive.room() < len {
                     return Err(self.too_long(responder));
                 }
                 // SAFETY: the caller's contract.
@@ -169,7 +213,8 @@ impl Qp {
                 };
                 // SAFETY: both sides were found by their keys, and there is room.
                 unsafe { memory::copy(request.local.as_slice(), into.as_slice()) };
-                self.complete_receive(responder, receive, request, ibv_wc_opcode::IBV_WC_RECV)
+                let completion = self.arrival(receive, request, ibv_wc_opcode::IBV_WC_RECV);
+                self.complete_receive(responder, &completion, request.solicited)
             }
             ibv_wr_opcode::IBV_WR_RDMA_WRITE => {
                 // SAFETY: the caller's contract.
@@ -180,7 +225,8 @@ impl Qp {
                 let receive = unsafe { self.receive.get(responder.next_receive) }.ok_or(Refusal::NotReady)?;
                 // SAFETY: the caller's contract.
                 unsafe { self.write(responder, request) }?;
-                self.complete_receive(responder, receive, request, ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM)
+                let completion = self.arrival(receive, request, ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM);
+                self.complete_receive(responder, &completion, request.solicited)
             }
             ibv_wr_opcode::IBV_WR_RDMA_READ => {
                 // SAFETY: the caller's contract.
@@ -280,16 +326,11 @@ impl Qp {
         Some(pieces)
     }
 
+    /// What the owner is told of a message that arrived.
     #[inline(always)]
-    fn complete_receive(
-        &self,
-        responder: &mut Responder,
-        receive: &Receive,
-        request: &Request<'_>,
-        opcode: ibv_wc_opcode::Type,
-    ) -> Result<(), Refusal> {
+    fn arrival(&self, receive: &Receive, request: &Request<'_>, opcode: ibv_wc_opcode::Type) -> Completion {
         let has_imm = wire::carries_immediate(request.opcode);
-        let completion = Completion {
+        Completion {
             wr_id: receive.wr_id,
             status: ibv_wc_status::IBV_WC_SUCCESS,
             opcode,
@@ -303,10 +344,20 @@ impl Qp {
             slid: request.lid,
             sl: request.service_level,
             dlid_path_bits: 0,
-        };
+        }
+    }
+
+    /// Tells the owner, and goes on to the next receive.
+    #[inline(always)]
+    fn complete_receive(
+        &self,
+        responder: &mut Responder,
+        completion: &Completion,
+        solicited: bool,
+    ) -> Result<(), Refusal> {
         let position = responder.next_receive;
         responder.next_receive = position.wrapping_add(1);
-        let kept = self.recv_cq.push(&completion, self, position, request.solicited);
+        let kept = self.recv_cq.push(completion, self, position, solicited);
         if kept { Ok(()) } else { Err(OPERATION_FAILED) }
     }
 

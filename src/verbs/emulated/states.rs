@@ -41,20 +41,27 @@ const RD_ATOMIC: u32 = mask::IBV_QP_MAX_QP_RD_ATOMIC.0;
 const DEST_RD_ATOMIC: u32 = mask::IBV_QP_MAX_DEST_RD_ATOMIC.0;
 const RNR_TIMER: u32 = mask::IBV_QP_MIN_RNR_TIMER.0;
 const DEST_QPN: u32 = mask::IBV_QP_DEST_QPN.0;
+const QKEY: u32 = mask::IBV_QP_QKEY.0;
 const DRAIN_NOTIFY: u32 = mask::IBV_QP_EN_SQD_ASYNC_NOTIFY.0;
 
 /// What a transition must and may be given, beside the state; `None` if there is no such transition. (InfiniBand
 /// specification, volume 1, 11.2.5.2; the table `qp_state_table` of the kernel. Migration of paths is not supported.)
 fn masks(transport: Transport, from: State, to: State) -> Option<(u32, u32)> {
     let reliable = transport == Transport::Reliable;
-    let running = CUR_STATE | ACCESS | if reliable { RNR_TIMER } else { 0 };
+    // What lets messages in.
+    let gate = if transport == Transport::Datagram { QKEY } else { ACCESS };
+    let running = CUR_STATE | gate | if reliable { RNR_TIMER } else { 0 };
     let path = ADDRESS | MTU | DEST_QPN | RQ_PSN;
+    let to_receive = match transport {
+        Transport::Reliable => path | DEST_RD_ATOMIC | RNR_TIMER,
+        Transport::Unreliable => path,
+        Transport::Datagram => 0,
+    };
     Some(match (from, to) {
         (_, RESET | ERR) => (0, CUR_STATE),
-        (RESET, INIT) => (PKEY | PORT_NUMBER | ACCESS, CUR_STATE),
-        (INIT, INIT) => (0, PKEY | PORT_NUMBER | ACCESS | CUR_STATE),
-        (INIT, RTR) if reliable => (path | DEST_RD_ATOMIC | RNR_TIMER, ACCESS | PKEY | CUR_STATE),
-        (INIT, RTR) => (path, ACCESS | PKEY | CUR_STATE),
+        (RESET, INIT) => (PKEY | PORT_NUMBER | gate, CUR_STATE),
+        (INIT, INIT) => (0, PKEY | PORT_NUMBER | gate | CUR_STATE),
+        (INIT, RTR) => (to_receive, gate | PKEY | CUR_STATE),
         (RTR, RTS) if reliable => (TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | RD_ATOMIC, running),
         (RTR, RTS) => (SQ_PSN, running),
         (RTS, RTS) | (SQD, SQD) | (SQD, RTS) => (0, running),
@@ -138,6 +145,9 @@ impl Qp {
         if set(SQ_PSN) {
             queue.psn = attr.sq_psn & PSN_MASK;
         }
+        if set(QKEY) {
+            queue.qkey = attr.qkey;
+        }
         if set(RNR_RETRY) {
             queue.rnr_retry = attr.rnr_retry;
         }
@@ -154,6 +164,9 @@ impl Qp {
         }
         if set(RQ_PSN) {
             responder.psn = attr.rq_psn & PSN_MASK;
+        }
+        if set(QKEY) {
+            responder.qkey = attr.qkey;
         }
         if set(ACCESS) {
             responder.access = attr.qp_access_flags;
@@ -211,6 +224,7 @@ impl Qp {
             self.stop_waiting(&mut queue);
         }
         queue.peer = None;
+        queue.handle = 0;
         let sends = queue.posted;
         self.unlock_send(queue);
 
@@ -245,6 +259,6 @@ fn remember(into: &mut ibv_qp_attr, attr: &ibv_qp_attr, given: u32) {
         ACCESS => qp_access_flags, PKEY => pkey_index, PORT_NUMBER => port_num, ADDRESS => ah_attr, MTU => path_mtu,
         TIMEOUT => timeout, RETRY => retry_cnt, RNR_RETRY => rnr_retry, RQ_PSN => rq_psn, SQ_PSN => sq_psn,
         RD_ATOMIC => max_rd_atomic, DEST_RD_ATOMIC => max_dest_rd_atomic, RNR_TIMER => min_rnr_timer,
-        DEST_QPN => dest_qp_num,
+        DEST_QPN => dest_qp_num, QKEY => qkey,
     }
 }

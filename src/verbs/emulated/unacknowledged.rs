@@ -4,9 +4,16 @@ use std::sync::Arc;
 
 use ibverbs_sys::{ibv_send_wr, ibv_wc_status};
 
-use super::queue_pair::Qp;
+use super::address_handle::AddressHandle;
+use super::device::LinkLayer;
+use super::queue_pair::{Qp, Transport};
 use super::requester::{Stop, corrupted_copy};
 use super::send_queue::{PSN_MASK, SendQueue};
+use super::wire::{self, Envelope};
+use super::{grh, limits};
+
+/// The bit of a key in a work request that asks for the sender's own in its place (IBTA volume 1, 10.2.4).
+const OWN_QKEY: u32 = 1 << 31;
 
 impl Qp {
     /// Executes a work request that nothing is ahead of.
@@ -39,6 +46,14 @@ impl Qp {
         if local.total > u64::from(queue.max_message) {
             return Err(Stop::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR));
         }
+        if self.transport == Transport::Datagram {
+            if local.total > u64::from(limits::MTU) {
+                // No packet and no error (IBTA volume 1, C10-93.1.1).
+                return Ok(local.total as u32);
+            }
+            // SAFETY: the caller's contract.
+            unsafe { self.address(queue, wr) };
+        }
         // SAFETY: the caller's contract.
         let mut request = unsafe { self.request(queue, wr, &local) };
         let corrupted;
@@ -53,14 +68,56 @@ impl Qp {
         queue.psn = queue.psn.wrapping_add(packets) & PSN_MASK;
         let Some(peer) = &queue.peer else { return Ok(local.total as u32) };
         let mut responder = peer.responder.lock();
-        // The first packet of a message is taken whatever its number: those before it are lost and not missed.
-        if responder.accepting && responder.dest_qpn == self.number {
-            responder.psn = queue.psn;
+        let taken = if !responder.accepting {
+            Ok(())
+        } else if self.transport == Transport::Datagram {
+            // SAFETY: the caller's contract.
+            let envelope = unsafe { self.envelope(queue, wr, local.total) };
             // SAFETY: the lock of this send queue is held; the responder is the peer's.
-            if unsafe { peer.take_or_drop(&mut responder, &request) }.is_err() {
-                queue.aftermath.flush = Some(Arc::clone(peer));
-            }
+            unsafe { peer.take_datagram(&mut responder, &request, &envelope) }
+        } else if responder.dest_qpn == self.number {
+            // The first packet of a message is taken whatever its number: those before it are lost and not missed.
+            responder.psn = queue.psn;
+            // SAFETY: as above.
+            unsafe { peer.take_or_drop(&mut responder, &request) }
+        } else {
+            Ok(())
+        };
+        if taken.is_err() {
+            queue.aftermath.flush = Some(Arc::clone(peer));
         }
         Ok(local.total as u32)
+    }
+
+    /// Turns the send queue to where this datagram goes. Looking the target up takes time, and most go where the one
+    /// before went.
+    ///
+    /// # Safety
+    /// As for [`Qp::transmit`], and `wr` is a datagram.
+    unsafe fn address(&self, queue: &mut SendQueue, wr: &ibv_send_wr) {
+        // SAFETY: the caller's contract: this member is filled in, and the handle lives, or is a copy that does.
+        let (to, handle) = unsafe { (wr.wr.ud, AddressHandle::from_raw(wr.wr.ud.ah)) };
+        if queue.handle != handle.serial || queue.dest_qpn != to.remote_qpn {
+            queue.handle = handle.serial;
+            queue.address = handle.address;
+            queue.source = self.pd.context.source_gid(&handle.address);
+            queue.dest_qpn = to.remote_qpn;
+            queue.peer = None;
+        }
+    }
+
+    /// What a datagram carries beside its payload.
+    ///
+    /// # Safety
+    /// As for [`Qp::address`], which was called for `wr`.
+    unsafe fn envelope(&self, queue: &SendQueue, wr: &ibv_send_wr, len: u64) -> Envelope {
+        // SAFETY: the caller's contract.
+        let named = unsafe { wr.wr.ud.remote_qkey };
+        let header = (queue.address.is_global != 0).then(|| {
+            let is_roce = self.pd.context.device.link_layer == LinkLayer::Ethernet;
+            let has_imm = wire::carries_immediate(wr.opcode);
+            grh::header(&queue.address.grh, queue.source, is_roce, len as u16, has_imm)
+        });
+        Envelope { qkey: if named & OWN_QKEY == 0 { named } else { queue.qkey }, header }
     }
 }

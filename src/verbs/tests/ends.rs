@@ -29,14 +29,17 @@ impl End {
         let mr = pd.register(Region::new(MEMORY).unwrap(), ALL).unwrap();
         let [send_cq, recv_cq] = [send_depth, 64].map(|depth| context.create_cq(depth, None).unwrap());
         let qp = pd
-            .create_qp(&QpInit {
-                send_cq: &send_cq,
-                recv_cq: &recv_cq,
-                max_send_wr: 16,
-                max_recv_wr: 16,
-                max_inline: 64,
-                ..QpInit::new(transport, &send_cq, &recv_cq)
-            })
+            .create_qp(
+                transport,
+                &QpInit {
+                    max_send_wr: 16,
+                    max_recv_wr: 16,
+                    max_inline: 64,
+                    max_send_sge: 4,
+                    max_recv_sge: 4,
+                    ..QpInit::new(&send_cq, &recv_cq)
+                },
+            )
             .unwrap();
         Self { qp, send_cq, recv_cq, mr, context, pd }
     }

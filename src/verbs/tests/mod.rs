@@ -1,5 +1,7 @@
 //! Tests of the types, on the emulated devices.
 
 mod atomics;
+mod datagram;
 mod ends;
+mod gather;
 mod unreliable;

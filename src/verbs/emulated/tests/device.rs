@@ -101,7 +101,7 @@ fn capacities_are_rounded_up_and_limited() {
     assert_eq!(errno(create(&|init| init.cap.max_recv_wr = 65_537)), Some(EINVAL));
     assert_eq!(errno(create(&|init| init.cap.max_send_sge = 7)), Some(EINVAL));
     assert_eq!(errno(create(&|init| init.recv_cq = std::ptr::null_mut())), Some(EINVAL));
-    assert!(create(&|init| init.qp_type = ibv_qp_type::IBV_QPT_UD).is_err());
+    assert!(create(&|init| init.qp_type = ibv_qp_type::IBV_QPT_RAW_PACKET).is_err());
     // SAFETY: refused.
     unsafe {
         assert_eq!(errno(end.provider.create_cq(end.context, 0, None)), Some(EINVAL));

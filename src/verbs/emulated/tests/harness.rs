@@ -28,6 +28,8 @@ pub(super) const REMOTE_READ: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
 pub(super) const REMOTE_ATOMIC: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
 pub(super) const ALL_ACCESS: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 
+/// Key of datagram queue pairs.
+pub(super) const QKEY: u32 = 0x1234_5678;
 /// Bytes of the registered memory of an end.
 pub(super) const MEMORY: usize = 1 << 16;
 pub(super) const EINVAL: c_int = nix::libc::EINVAL;
@@ -192,6 +194,7 @@ impl End {
         attr.max_rd_atomic = self.setup.rd_atomic;
         attr.max_dest_rd_atomic = self.setup.rd_atomic;
         attr.min_rnr_timer = self.setup.rnr_timer;
+        attr.qkey = QKEY;
         attr.timeout = 14;
         attr.retry_cnt = 6;
         attr.rnr_retry = self.setup.rnr_retry;
@@ -253,7 +256,12 @@ impl End {
             raw.sg_list = entries.as_mut_ptr();
             raw.num_sge = entries.len() as c_int;
             raw.__bindgen_anon_1.imm_data = wr.imm.to_be();
-            if matches!(wr.opcode, opcode::IBV_WR_ATOMIC_CMP_AND_SWP | opcode::IBV_WR_ATOMIC_FETCH_AND_ADD) {
+            if let Some((ah, remote_qpn, remote_qkey)) = wr.datagram {
+                raw.wr.ud = ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah, remote_qpn, remote_qkey };
+            } else if matches!(
+                wr.opcode,
+                opcode::IBV_WR_ATOMIC_CMP_AND_SWP | opcode::IBV_WR_ATOMIC_FETCH_AND_ADD
+            ) {
                 raw.wr.atomic = ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
                     remote_addr: wr.remote,
                     compare_add: wr.compare_add,
@@ -423,6 +431,13 @@ pub(super) fn masks(kind: ibv_qp_type::Type) -> [u32; 3] {
                 | ibv_qp_attr_mask::IBV_QP_DEST_QPN.0
                 | ibv_qp_attr_mask::IBV_QP_RQ_PSN.0;
             [TO_INIT, to_rtr, STATE | ibv_qp_attr_mask::IBV_QP_SQ_PSN.0]
+        }
+        ibv_qp_type::IBV_QPT_UD => {
+            let to_init = STATE
+                | ibv_qp_attr_mask::IBV_QP_PKEY_INDEX.0
+                | ibv_qp_attr_mask::IBV_QP_PORT.0
+                | ibv_qp_attr_mask::IBV_QP_QKEY.0;
+            [to_init, STATE, STATE | ibv_qp_attr_mask::IBV_QP_SQ_PSN.0]
         }
         _ => [TO_INIT, TO_RTR, TO_RTS],
     }

@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod cost;
+mod datagram;
 mod device;
 mod errors;
 mod events;

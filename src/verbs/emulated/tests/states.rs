@@ -62,7 +62,7 @@ fn there_are_these_transitions_and_no_others() {
 #[test]
 fn each_required_attribute_is_required_and_no_other_is_taken() {
     let way = [states::IBV_QPS_RESET, states::IBV_QPS_INIT, states::IBV_QPS_RTR, states::IBV_QPS_RTS];
-    for kind in [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_UC] {
+    for kind in [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_UC, ibv_qp_type::IBV_QPT_UD] {
         let end = End::new(Setup { kind, ..Setup::default() });
         let attr = end.attributes(end.number());
         for (step, full) in way.windows(2).zip(masks(kind)) {
@@ -74,9 +74,14 @@ fn each_required_attribute_is_required_and_no_other_is_taken() {
                     "{kind}: {from} to {to} without {bit:#x}"
                 );
             }
-            let mut foreign = vec![bits::IBV_QP_QKEY.0, bits::IBV_QP_ALT_PATH.0, bits::IBV_QP_CAP.0];
+            let mut foreign = vec![bits::IBV_QP_ALT_PATH.0, bits::IBV_QP_CAP.0];
             if kind != ibv_qp_type::IBV_QPT_RC {
                 foreign.extend(OF_RC_ALONE);
+            }
+            if kind == ibv_qp_type::IBV_QPT_UD {
+                foreign.extend(OF_CONNECTIONS);
+            } else {
+                foreign.push(bits::IBV_QP_QKEY.0);
             }
             for foreign in foreign {
                 assert_eq!(
@@ -90,6 +95,15 @@ fn each_required_attribute_is_required_and_no_other_is_taken() {
         }
     }
 }
+
+/// Attributes of a peer.
+const OF_CONNECTIONS: [u32; 5] = [
+    bits::IBV_QP_AV.0,
+    bits::IBV_QP_DEST_QPN.0,
+    bits::IBV_QP_PATH_MTU.0,
+    bits::IBV_QP_RQ_PSN.0,
+    bits::IBV_QP_ACCESS_FLAGS.0,
+];
 
 /// Attributes of acknowledgements, reads and atomics.
 const OF_RC_ALONE: [u32; 6] = [
