@@ -9,11 +9,12 @@ use std::ptr;
 use ibverbs_sys::{
     IBV_TRANSPORT_IWARP, ibv_access_flags, ibv_ack_cq_events, ibv_ah, ibv_ah_attr, ibv_alloc_pd,
     ibv_close_device, ibv_comp_channel, ibv_context, ibv_cq, ibv_create_ah, ibv_create_comp_channel,
-    ibv_create_cq, ibv_create_qp, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah, ibv_destroy_comp_channel,
-    ibv_destroy_cq, ibv_destroy_qp, ibv_device, ibv_device_attr, ibv_free_device_list, ibv_get_cq_event,
-    ibv_get_device_list, ibv_get_device_name, ibv_gid_entry, ibv_modify_qp, ibv_mr, ibv_open_device, ibv_pd,
-    ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_query_device, ibv_query_pkey, ibv_query_port,
-    ibv_query_qp, ibv_reg_mr,
+    ibv_create_cq, ibv_create_qp, ibv_create_srq, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah,
+    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_qp, ibv_destroy_srq, ibv_device, ibv_device_attr,
+    ibv_free_device_list, ibv_get_cq_event, ibv_get_device_list, ibv_get_device_name, ibv_gid_entry,
+    ibv_modify_qp, ibv_mr, ibv_open_device, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_query_device, ibv_query_pkey, ibv_query_port, ibv_query_qp, ibv_reg_mr, ibv_srq, ibv_srq_attr,
+    ibv_srq_init_attr,
 };
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -273,6 +274,19 @@ impl Provider for Libibverbs {
     unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> io::Result<()> {
         // SAFETY: the caller's contract.
         done(unsafe { ibv_destroy_ah(ah) })
+    }
+
+    unsafe fn create_srq(&self, pd: *mut ibv_pd, attr: &mut ibv_srq_attr) -> io::Result<*mut ibv_srq> {
+        let mut init = ibv_srq_init_attr { attr: *attr, ..Default::default() };
+        // SAFETY: the caller's contract; what was granted is written back.
+        let srq = made(unsafe { ibv_create_srq(pd, &mut init) })?;
+        *attr = init.attr;
+        Ok(srq)
+    }
+
+    unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> io::Result<()> {
+        // SAFETY: the caller's contract; no QP uses it any more.
+        done(unsafe { ibv_destroy_srq(srq) })
     }
 
     unsafe fn create_qp(&self, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp> {

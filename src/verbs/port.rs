@@ -36,6 +36,10 @@ pub struct DeviceAttr {
     pub max_qp_rd_atom: u32,
     /// RDMA READs and atomics a queue pair may have outstanding, as initiator.
     pub max_qp_init_rd_atom: u32,
+    /// Receives of one shared receive queue; 0 if there are none.
+    pub max_srq_wr: u32,
+    /// Scatter/gather elements of a receive there.
+    pub max_srq_sge: u32,
     /// Atomic operations it does for peers.
     pub atomic: AtomicCap,
 }
@@ -82,6 +86,8 @@ impl DeviceAttr {
             max_mr_size: raw.max_mr_size,
             max_qp_rd_atom: count(raw.max_qp_rd_atom),
             max_qp_init_rd_atom: count(raw.max_qp_init_rd_atom),
+            max_srq_wr: count(raw.max_srq_wr),
+            max_srq_sge: count(raw.max_srq_sge),
             atomic: AtomicCap::from_raw(raw.atomic_cap),
         }
     }

@@ -61,6 +61,16 @@ impl Opcode {
     }
 }
 
+/// Work requests of which only the first were posted. Its error says how many, too.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct Partial {
+    /// How many were posted, from the first on.
+    pub posted: u32,
+    /// Why the next one was not.
+    pub error: Error,
+}
+
 /// Bytes that an atomic operation works on, at an address that is a multiple of as many.
 const ATOMIC: u64 = 8;
 
@@ -210,6 +220,14 @@ impl Sender {
         unsafe { (*self.request.as_ptr()).wr.__bindgen_anon_1.imm_data = imm.to_be() };
     }
 
+    /// Asks that the peer be woken if it waits for solicited completions alone ([`Cq::arm_solicited`](super::Cq)).
+    /// Looked at where the message completes a receive.
+    #[inline]
+    pub fn set_solicited(&mut self, solicited: bool) {
+        let flag = ibv_send_flags::IBV_SEND_SOLICITED.0;
+        self.flags = if solicited { self.flags | flag } else { self.flags & !flag };
+    }
+
     /// Sets the number that comes back in the completion.
     #[inline]
     pub fn set_id(&mut self, wr_id: u64) {
@@ -293,13 +311,33 @@ impl Sender {
         self.destination = Some(destination);
     }
 
+    /// The request, for the list that it becomes part of.
+    pub(super) fn wr(&self) -> *mut ibv_send_wr {
+        // SAFETY: the request is alive.
+        unsafe { &raw mut (*self.request.as_ptr()).wr }
+    }
+
+    /// Flags of the request but for the one that asks for a completion.
+    pub(super) fn flags(&self) -> c_uint {
+        self.flags
+    }
+
+    pub(super) fn qp(&self) -> *mut ibv_qp {
+        self.qp
+    }
+
     #[cold]
     #[inline(never)]
     fn failed(&self, code: c_int) -> Error {
+        self.post_failed("", code)
+    }
+
+    /// The error of a post, with `detail` before the values.
+    pub(super) fn post_failed(&self, detail: &str, code: c_int) -> Error {
         let caps = self.owner.caps();
         let len = self.elements.total();
-        let values = format!("{:?}, {len} bytes, max_send_wr {}", self.opcode, caps.max_send_wr);
-        post_failed("ibv_post_send", &self.owner, &values, code)
+        let values = format!("{detail}{:?}, {len} bytes, max_send_wr {}", self.opcode, caps.max_send_wr);
+        post_failed("ibv_post_send", Some(&self.owner), &values, code)
     }
 }
 
@@ -308,14 +346,20 @@ pub(super) fn leak<T>(value: T) -> NonNull<T> {
     NonNull::from(Box::leak(Box::new(value)))
 }
 
-pub(super) fn post_failed(call: &str, qp: &Queues, values: &str, code: c_int) -> Error {
+/// `qp` is `None` where the queue is shared by many.
+pub(super) fn post_failed(call: &str, qp: Option<&Queues>, values: &str, code: c_int) -> Error {
     // An error number; -1 with errno from some old providers.
     let error =
         if code == -1 { io::Error::last_os_error() } else { io::Error::from_raw_os_error(code.abs()) };
-    let state = qp.state().map_or_else(|_| "unknown".to_owned(), |state| state.to_string());
-    Error::failed(Step::Measure, format!("{call}(QP {:#08x} in state {state}, {values}): {error}", qp.number())).with_remedy(
+    let queue = qp.map_or_else(String::new, |qp| {
+        let state = qp.state().map_or_else(|_| "unknown".to_owned(), |state| state.to_string());
+        format!("QP {:#08x} in state {state}, ", qp.number())
+    });
+    Error::failed(Step::Measure, format!("{call}({queue}{values}): {error}")).with_remedy(
         match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
-            Errno::ENOMEM => "the queue is full: more was posted than completed; a larger queue depth, or more signals, would help",
+            Errno::ENOMEM => {
+                "the queue is full: more was posted than completed; a larger queue depth, or more signals, would help"
+            }
             _ => "see the first failed completion of the queue pair, and the device's log (dmesg)",
         },
     )

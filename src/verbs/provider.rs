@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 
 use ibverbs_sys::{
     ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_gid_entry, ibv_mr,
-    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_attr,
 };
 
 /// The calls of libibverbs that set up, query and tear down. Errors carry the errno of the call.
@@ -66,6 +66,10 @@ pub(super) trait Provider: Sync {
     unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &mut ibv_ah_attr) -> io::Result<*mut ibv_ah>;
     /// `ibv_destroy_ah(3)`
     unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> io::Result<()>;
+    /// `ibv_create_srq(3)`: writes what was granted back into `attr`.
+    unsafe fn create_srq(&self, pd: *mut ibv_pd, attr: &mut ibv_srq_attr) -> io::Result<*mut ibv_srq>;
+    /// `ibv_destroy_srq(3)`
+    unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> io::Result<()>;
     /// `ibv_create_qp(3)`: writes what was granted back into `init.cap`.
     unsafe fn create_qp(&self, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp>;
     /// `ibv_modify_qp(3)`

@@ -1,6 +1,7 @@
 //! What queue pairs of all kinds have: two queues, a number, a state.
 
 use std::ffi::c_int;
+use std::ptr;
 use std::sync::Arc;
 
 use ibverbs_sys::{
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::completion::Cq;
 use super::memory::Pd;
 use super::provider::Provider;
+use super::shared_receive::Srq;
 use super::transition::QpState;
 use crate::error::{Error, Result, Step};
 
@@ -22,6 +24,8 @@ pub struct QpInit<'a> {
     pub send_cq: &'a Cq,
     /// Where receives complete; may be the same.
     pub recv_cq: &'a Cq,
+    /// Where receives come from, if not from a queue of its own; `max_recv_wr` and `max_recv_sge` are not looked at then.
+    pub srq: Option<&'a Srq>,
     /// Work requests outstanding on the send queue, at least 1.
     pub max_send_wr: u32,
     /// Receives outstanding.
@@ -41,6 +45,7 @@ impl<'a> QpInit<'a> {
         Self {
             send_cq,
             recv_cq,
+            srq: None,
             max_send_wr: 1,
             max_recv_wr: 1,
             max_inline: 0,
@@ -84,6 +89,7 @@ struct QueuesInner {
     pd: Pd,
     send_cq: Cq,
     recv_cq: Cq,
+    srq: Option<Srq>,
 }
 
 // SAFETY: verbs objects may be used from any thread, and from several at once (`ibv_alloc_td(3)`).
@@ -103,7 +109,7 @@ impl Drop for QueuesInner {
         // dropped by the device. It goes before its queues and its domain, which this still holds.
         let destroyed = unsafe { self.provider().destroy_qp(self.raw) };
         if destroyed.is_err() {
-            std::mem::forget((self.pd.clone(), self.send_cq.clone(), self.recv_cq.clone()));
+            std::mem::forget((self.pd.clone(), self.send_cq.clone(), self.recv_cq.clone(), self.srq.clone()));
         }
         debug_assert!(destroyed.is_ok(), "ibv_destroy_qp: {destroyed:?}");
     }
@@ -115,6 +121,9 @@ impl Queues {
         let context = &pd.0.context;
         for cq in [init.send_cq, init.recv_cq] {
             assert!(context.is_same(cq.context()), "the completion queue is of another context");
+        }
+        if let Some(srq) = init.srq {
+            assert!(context.is_same(&srq.pd().0.context), "the shared receive queue is of another context");
         }
         let limits = context.cached_attr()?;
         for (kind, sge) in [("send", init.max_send_sge), ("receive", init.max_recv_sge)] {
@@ -156,12 +165,13 @@ impl Queues {
                     max_recv_sge: init.max_recv_sge,
                     max_inline_data: inline,
                 },
+                srq: init.srq.map_or(ptr::null_mut(), Srq::raw),
                 qp_type: kind.raw,
                 sq_sig_all: 0,
                 ..Default::default()
             };
-            // SAFETY: the domain and both completion queues are live and of this context, and the queue pair will hold
-            // them until it is destroyed.
+            // SAFETY: the domain, both completion queues and the shared receive queue are live and of this context, and the
+            // queue pair will hold them until it is destroyed.
             match unsafe { provider.create_qp(pd.0.raw, &mut attr) } {
                 Ok(raw) => break (raw, attr.cap),
                 Err(error) => {
@@ -188,6 +198,7 @@ impl Queues {
             pd: pd.clone(),
             send_cq: init.send_cq.clone(),
             recv_cq: init.recv_cq.clone(),
+            srq: init.srq.cloned(),
         })))
     }
 }
@@ -222,6 +233,11 @@ impl Queues {
     /// The queue pair as the library knows it. It lives as long as `self`.
     pub(super) fn raw(&self) -> *mut ibv_qp {
         self.0.raw
+    }
+
+    /// It has no receives of its own.
+    pub(super) fn shares_receives(&self) -> bool {
+        self.0.srq.is_some()
     }
 
     pub(super) fn pd(&self) -> &Pd {

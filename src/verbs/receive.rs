@@ -5,8 +5,9 @@ use std::ptr::{self, NonNull};
 
 use ibverbs_sys::{ibv_qp, ibv_recv_wr};
 
-use super::post::{leak, post_failed};
+use super::post::{Partial, leak, post_failed};
 use super::queues::Queues;
+use super::shared_receive::Srq;
 use super::slice::{Elements, Slice};
 use crate::error::{Error, Result};
 
@@ -17,17 +18,31 @@ const CHAIN: usize = 32;
 /// as by [`Sender`](super::Sender).
 #[derive(Debug)]
 pub struct Receiver {
-    qp: *mut ibv_qp,
+    /// The entry of the operations table that posts to `queue`.
+    operation: *const Option<PostRecv>,
+    /// A queue pair, or a shared receive queue.
+    queue: *mut ibv_qp,
     requests: NonNull<Requests>,
     elements: Elements,
-    owner: Queues,
+    owner: Owner,
+}
+
+/// `post_recv` of the operations table. `post_srq_recv` differs in what its first parameter points to, which is no
+/// difference to a caller (see "ABI compatibility" in the documentation of `fn`).
+type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
+
+/// Whose receives they are; kept for the memory's sake and for messages.
+#[derive(Debug)]
+enum Owner {
+    Pair(Queues),
+    Shared(Srq),
 }
 
 /// Requests that all point to the same elements, at addresses that stay. The first is the one that
 /// [`Receiver::post`] posts and others are made like.
 type Requests = [ibv_recv_wr; CHAIN];
 
-// SAFETY: the requests are this receiver's own, and the queue pair may be posted to from any thread
+// SAFETY: the requests are this receiver's own, and the queue may be posted to from any thread
 // (`ibv_alloc_td(3)`).
 unsafe impl Send for Receiver {}
 // SAFETY: a shared receiver gives access to nothing.
@@ -42,10 +57,29 @@ impl Drop for Receiver {
 
 impl Receiver {
     pub(super) fn new(qp: Queues, local: &[Slice]) -> Self {
+        assert!(!qp.shares_receives(), "the queue pair takes its receives from a shared queue");
         let elements = Elements::new(local, qp.pd(), qp.caps().max_recv_sge);
+        // SAFETY: the queue pair is live, and so is its context; both stay so while `owner` is kept.
+        let operation = unsafe { &raw const (*(*qp.raw()).context).ops.post_recv };
+        Self::made(operation.cast(), qp.raw(), elements, Owner::Pair(qp))
+    }
+
+    pub(super) fn shared(srq: Srq, local: &[Slice]) -> Self {
+        let elements = Elements::new(local, srq.pd(), srq.max_sge());
+        // SAFETY: as above. The entry was found when the queue was made.
+        let operation = unsafe { &raw const (*(*srq.raw()).context).ops.post_srq_recv };
+        Self::made(operation.cast(), srq.raw().cast(), elements, Owner::Shared(srq))
+    }
+
+    fn made(
+        operation: *const Option<PostRecv>,
+        queue: *mut ibv_qp,
+        elements: Elements,
+        owner: Owner,
+    ) -> Self {
         let request =
             ibv_recv_wr { sg_list: elements.list(), num_sge: elements.count(), ..Default::default() };
-        Self { qp: qp.raw(), requests: leak([request; CHAIN]), elements, owner: qp }
+        Self { operation, queue, requests: leak([request; CHAIN]), elements, owner }
     }
 
     /// The request of this index.
@@ -75,8 +109,8 @@ impl Receiver {
     /// Posts `n` receives into the same memory, with as few calls as possible.
     ///
     /// # Errors
-    /// As [`Receiver::post`]; the message says how many were posted.
-    pub fn post_many(&mut self, n: u32) -> Result<()> {
+    /// As [`Receiver::post`], with how many were posted.
+    pub fn post_many(&mut self, n: u32) -> Result<(), Partial> {
         let mut posted = 0;
         while posted < n {
             let link = ((n - posted) as usize).min(CHAIN);
@@ -100,7 +134,8 @@ impl Receiver {
                     let wr = unsafe { self.wr(i) };
                     ptr::eq(wr, bad)
                 });
-                return Err(self.failed(posted + taken.unwrap_or(0) as u32, n, code));
+                let posted = posted + taken.unwrap_or(0) as u32;
+                return Err(Partial { posted, error: self.failed(posted, n, code) });
             }
             posted += link as u32;
         }
@@ -118,7 +153,7 @@ impl Receiver {
         // or up to the end of its registration. The table was found complete when the context was opened.
         unsafe {
             let first = self.wr(0);
-            (*(*self.qp).context).ops.post_recv.unwrap_unchecked()(self.qp, first, bad)
+            (*self.operation).unwrap_unchecked()(self.queue, first, bad)
         }
     }
 
@@ -151,7 +186,15 @@ impl Receiver {
     #[cold]
     #[inline(never)]
     fn failed(&self, posted: u32, of: u32, code: c_int) -> Error {
-        let values = format!("{posted} of {of} posted, max_recv_wr {}", self.owner.caps().max_recv_wr);
-        post_failed("ibv_post_recv", &self.owner, &values, code)
+        match &self.owner {
+            Owner::Pair(qp) => {
+                let values = format!("{posted} of {of} posted, max_recv_wr {}", qp.caps().max_recv_wr);
+                post_failed("ibv_post_recv", Some(qp), &values, code)
+            }
+            Owner::Shared(srq) => {
+                let values = format!("{posted} of {of} posted, max_wr {}", srq.max_wr());
+                post_failed("ibv_post_srq_recv", None, &values, code)
+            }
+        }
     }
 }

@@ -20,6 +20,7 @@ mod queues;
 mod remote_faults;
 mod rule;
 mod slices;
+mod srq;
 mod table;
 mod transitions;
 mod uc;

@@ -13,6 +13,7 @@ const GROUPS: &[Group] = &[
     crate::slices::GROUP,
     crate::atomics::GROUP,
     crate::queues::GROUP,
+    crate::srq::GROUP,
     crate::events::GROUP,
     crate::remote_faults::GROUP,
     crate::local_faults::GROUP,

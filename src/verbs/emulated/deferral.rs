@@ -148,8 +148,11 @@ impl Qp {
     /// once more.
     #[cold]
     pub(super) fn await_receive(&self, responder: &mut Responder, sender: &Qp) -> bool {
-        // Not written again and again: the owner reads it with every receive.
-        if self.awaited.load(Ordering::Relaxed) && Weak::ptr_eq(&responder.waiter, &sender.this) {
+        if let Some(queue) = &self.shared {
+            // Its list is used up with every receive.
+            queue.await_receive(&self.this);
+        } else if self.awaited.load(Ordering::Relaxed) && Weak::ptr_eq(&responder.waiter, &sender.this) {
+            // Not written again and again: the owner reads it with every receive.
             return false;
         }
         responder.waiter = sender.this.clone();

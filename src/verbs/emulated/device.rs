@@ -18,7 +18,7 @@ use nix::net::if_::if_nametoindex;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::faults::Faults;
-use super::{completion, limits, receive_queue, requester};
+use super::{completion, limits, receive_queue, requester, shared_receive};
 
 /// The one port of a device.
 pub(super) const PORT: u8 = 1;
@@ -139,6 +139,7 @@ impl Context {
         ibv.num_comp_vectors = 1;
         ibv.ops.post_send = Some(requester::post_send);
         ibv.ops.post_recv = Some(receive_queue::post_recv);
+        ibv.ops.post_srq_recv = Some(shared_receive::post_srq_recv);
         ibv.ops.poll_cq = Some(completion::poll_cq);
         ibv.ops.req_notify_cq = Some(completion::req_notify_cq);
         let context = Self {
@@ -244,6 +245,9 @@ impl Context {
         attr.max_cqe = limits::MAX_CQE as c_int;
         attr.max_mr = limits::MAX_MR as c_int - 1;
         attr.max_pd = c_int::from(u16::MAX);
+        attr.max_srq = c_int::from(u16::MAX);
+        attr.max_srq_wr = limits::MAX_QP_WR as c_int;
+        attr.max_srq_sge = limits::MAX_SGE as c_int;
         attr.max_ah = limits::MAX_AH as c_int;
         attr.max_qp_rd_atom = c_int::from(limits::MAX_RD_ATOMIC);
         attr.max_qp_init_rd_atom = c_int::from(limits::MAX_RD_ATOMIC);

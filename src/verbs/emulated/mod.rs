@@ -9,7 +9,7 @@
 //! order, events that fire once. Over UC and UD a message that has no receive, or that its target does not allow, is
 //! dropped and counted, and its sender succeeds. A datagram brings the header of its network, if it has one: always on
 //! `emu0`, by a global route on `emu1`; without one, the space for it is left as it was. What they do not do: lose or
-//! reorder packets, shared receive queues, multicast, automatic path migration, memory windows.
+//! reorder packets, multicast, automatic path migration, memory windows.
 //!
 //! # Misbehaviour on demand
 //!
@@ -42,6 +42,7 @@
 //! | `unacknowledged` | executing one that nobody answers |
 //! | `address_handle`, `grh` | where a datagram goes, and the header that it brings |
 //! | `receive_queue`, `responder` | posting a receive and what the target of a message does |
+//! | `shared_receive` | receives that several queue pairs take |
 //! | `deferral`, `timer` | sends that wait for a receive |
 //! | `wire` | what the two halves tell each other |
 //! | `ring`, `sync` | building blocks |
@@ -65,6 +66,7 @@ mod requester;
 mod responder;
 mod ring;
 mod send_queue;
+mod shared_receive;
 mod states;
 mod sync;
 #[cfg(test)]
@@ -79,7 +81,7 @@ use std::os::fd::BorrowedFd;
 
 use ibverbs_sys::{
     ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_gid_entry, ibv_mr,
-    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_attr,
 };
 use nix::errno::Errno;
 
@@ -91,6 +93,7 @@ use device::Context;
 use faults::Faults;
 use memory::Pd;
 use queue_pair::Qp;
+use shared_receive::SharedReceives;
 
 /// The provider of the emulated devices.
 pub(super) fn provider() -> &'static dyn Provider {
@@ -207,6 +210,16 @@ impl Provider for Emulated {
         // SAFETY: see above.
         unsafe { AddressHandle::destroy(ah) };
         Ok(())
+    }
+
+    unsafe fn create_srq(&self, pd: *mut ibv_pd, attr: &mut ibv_srq_attr) -> io::Result<*mut ibv_srq> {
+        // SAFETY: see above.
+        unsafe { SharedReceives::create(pd, attr) }
+    }
+
+    unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { SharedReceives::destroy(srq) }
     }
 
     unsafe fn create_qp(&self, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp> {

@@ -5,7 +5,7 @@
 //! any lock here.
 //!
 //! Locks are taken in this order: a send queue, then one responder (the peer's, or, with that given back, the own),
-//! then a CQ or anything of the control path. Nobody holds two send queues or two responders.
+//! then a shared receive queue or a CQ or anything of the control path. Nobody holds two send queues or two responders.
 //!
 //! A peer is kept alive by whoever sends to it. Destroying a queue pair turns it into one that does not answer.
 
@@ -23,6 +23,7 @@ use super::memory::Pd;
 use super::receive_queue::ReceiveQueue;
 use super::responder::Responder;
 use super::send_queue::SendQueue;
+use super::shared_receive::SharedReceives;
 use super::sync::{Padded, SpinLock};
 use super::{limits, numbers};
 
@@ -66,6 +67,8 @@ pub(super) struct Qp {
     pub send_cq: Arc<Cq>,
     /// Where receives complete.
     pub recv_cq: Arc<Cq>,
+    /// Where its receives come from, if not from `receive`, which is empty then.
+    pub shared: Option<Arc<SharedReceives>>,
     /// Which keys it may use.
     pub pd: Arc<Pd>,
     /// Itself, for those who must find it later.
@@ -102,18 +105,19 @@ impl Qp {
     /// A queue pair in RESET; what was granted is written back.
     ///
     /// # Safety
-    /// `ibv_create_qp(3)`: `pd` and both CQs are live objects of this provider.
+    /// `ibv_create_qp(3)`: `pd`, both CQs, and the shared receive queue if there is one, are live objects of this provider.
     pub(super) unsafe fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp> {
         // SAFETY: the caller's contract.
         let pd = unsafe { Pd::share(pd) };
         let transport = Transport::from_raw(init.qp_type).ok_or(Errno::EOPNOTSUPP)?;
-        if !init.srq.is_null() {
-            return Err(Errno::EOPNOTSUPP.into());
-        }
         if init.send_cq.is_null() || init.recv_cq.is_null() {
             return Err(Errno::EINVAL.into());
         }
         let faults = &pd.context.faults;
+        if !init.srq.is_null() {
+            // As libibverbs says: not looked at then.
+            (init.cap.max_recv_wr, init.cap.max_recv_sge) = (0, 0);
+        }
         let caps = grant(&init.cap, faults.no_inline).ok_or(Errno::EINVAL)?;
         if faults.fail_qp {
             return Err(Errno::ENOMEM.into());
@@ -121,6 +125,8 @@ impl Qp {
         let number = numbers::take().ok_or(Errno::ENOMEM)?;
         // SAFETY: the caller's contract.
         let (send_cq, recv_cq) = unsafe { (Cq::share(init.send_cq), Cq::share(init.recv_cq)) };
+        // SAFETY: the caller's contract.
+        let shared = (!init.srq.is_null()).then(|| unsafe { SharedReceives::share(init.srq) });
         // SAFETY: integers, pointers and POSIX mutex and condition, for all of which zero is a value.
         let mut ibv: ibv_qp = unsafe { MaybeUninit::zeroed().assume_init() };
         ibv.context = pd.context.as_ibv();
@@ -128,6 +134,7 @@ impl Qp {
         ibv.pd = pd.as_ibv();
         ibv.send_cq = init.send_cq;
         ibv.recv_cq = init.recv_cq;
+        ibv.srq = init.srq;
         ibv.handle = number;
         ibv.qp_num = number;
         ibv.state = ibv_qp_state::IBV_QPS_RESET;
@@ -137,6 +144,9 @@ impl Qp {
         pd.add_user();
         send_cq.add_user();
         recv_cq.add_user();
+        if let Some(queue) = &shared {
+            queue.add_user();
+        }
         // SAFETY: integers and a GID.
         let attributes: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
         let qp = Arc::new_cyclic(|this| Self {
@@ -148,6 +158,7 @@ impl Qp {
             send: Padded(SpinLock::new(SendQueue::new(caps.max_send_wr, transport, &pd.context.faults))),
             send_cq,
             recv_cq,
+            shared,
             pd,
             this: this.clone(),
             attributes: Mutex::new(attributes),
@@ -184,6 +195,9 @@ impl Qp {
         numbers::give_back(qp.number);
         qp.send_cq.remove_user();
         qp.recv_cq.remove_user();
+        if let Some(queue) = &qp.shared {
+            queue.remove_user();
+        }
         qp.pd.remove_user();
     }
 

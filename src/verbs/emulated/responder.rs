@@ -10,7 +10,7 @@ use ibverbs_sys::{ibv_qp_state, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status, ibv_
 
 use super::completion::Completion;
 use super::grh;
-use super::memory::{self, Piece, Pieces, Use};
+use super::memory::{self, Pd, Piece, Pieces, Use};
 use super::queue_pair::{Qp, Transport};
 use super::receive_queue::Receive;
 use super::send_queue::PSN_MASK;
@@ -49,9 +49,9 @@ pub(super) enum Refusal {
     Fatal(ibv_wc_status::Type),
 }
 
-const INVALID_REQUEST: Refusal = Refusal::Fatal(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
+pub(super) const INVALID_REQUEST: Refusal = Refusal::Fatal(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
 const ACCESS_VIOLATION: Refusal = Refusal::Fatal(ibv_wc_status::IBV_WC_REM_ACCESS_ERR);
-const OPERATION_FAILED: Refusal = Refusal::Fatal(ibv_wc_status::IBV_WC_REM_OP_ERR);
+pub(super) const OPERATION_FAILED: Refusal = Refusal::Fatal(ibv_wc_status::IBV_WC_REM_OP_ERR);
 
 impl Responder {
     /// The responder of a queue pair in RESET.
@@ -127,16 +127,29 @@ impl Qp {
         envelope: &Envelope,
     ) -> Result<(), Refusal> {
         let len = request.local.total + grh::BYTES as u64;
-        // SAFETY: nobody else consumes receives while the responder is locked.
-        let receive = unsafe { self.receive.get(responder.next_receive) };
-        let receive = receive.filter(|receive| receive.room() >= len && envelope.qkey == responder.qkey);
-        let Some(receive) = receive else {
+        if envelope.qkey != responder.qkey {
+            self.pd.context.count_dropped();
+            return Ok(());
+        }
+        let shared = self.shared.as_deref().map(|queue| (queue, queue.take()));
+        let (pd, receive) = match &shared {
+            Some((queue, taken)) => (&queue.pd, taken.as_ref()),
+            // SAFETY: nobody else consumes receives while the responder is locked.
+            None => (&self.pd, unsafe { self.receive.get(responder.next_receive) }),
+        };
+        let Some(receive) = receive.filter(|receive| receive.room() >= len) else {
+            if let Some((queue, Some(taken))) = shared {
+                queue.give_back(taken);
+            }
             self.pd.context.count_dropped();
             return Ok(());
         };
         // SAFETY: the caller's contract.
-        let Some(into) = (unsafe { self.scatter(receive, len) }) else {
-            self.fail_receive(responder, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+        let Some(into) = (unsafe { self.scatter(pd, receive, len) }) else {
+            match shared {
+                Some(_) => self.fail_shared(receive, ibv_wc_status::IBV_WC_LOC_PROT_ERR),
+                None => self.fail_receive(responder, ibv_wc_status::IBV_WC_LOC_PROT_ERR),
+            }
             self.fail_responder(responder);
             return Err(OPERATION_FAILED);
         };
@@ -150,11 +163,15 @@ impl Qp {
         }
         // SAFETY: both sides were found by their keys, and there is room.
         unsafe { memory::copy(request.local.as_slice(), into.skip(grh::BYTES).as_slice()) };
-        let taken = self.complete_receive(responder, &completion, request.solicited);
-        if taken.is_err() {
-            self.fail_responder(responder);
+        if shared.is_none() {
+            responder.next_receive = responder.next_receive.wrapping_add(1);
         }
-        taken
+        let position = responder.next_receive.wrapping_sub(1);
+        if !self.recv_cq.push(&completion, self, position, request.solicited) {
+            self.fail_responder(responder);
+            return Err(OPERATION_FAILED);
+        }
+        Ok(())
     }
 
     /// Does what `request` asks for, or moves this queue pair to ERR.
@@ -202,12 +219,15 @@ impl Qp {
         match request.opcode {
             ibv_wr_opcode::IBV_WR_SEND | ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => {
                 // SAFETY: nobody else consumes receives while the responder is locked.
-                let receive = unsafe { self.receive.get(responder.next_receive) }.ok_or(Refusal::NotReady)?;
+                let Some(receive) = (unsafe { self.receive.get(responder.next_receive) }) else {
+                    // SAFETY: the caller's contract.
+                    return unsafe { self.serve_from_shared(responder, request) };
+                };
                 if receive.room() < len {
                     return Err(self.too_long(responder));
                 }
                 // SAFETY: the caller's contract.
-                let Some(into) = (unsafe { self.scatter(receive, len) }) else {
+                let Some(into) = (unsafe { self.scatter(&self.pd, receive, len) }) else {
                     self.fail_receive(responder, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
                     return Err(OPERATION_FAILED);
                 };
@@ -222,7 +242,10 @@ impl Qp {
             }
             ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => {
                 // SAFETY: nobody else consumes receives while the responder is locked.
-                let receive = unsafe { self.receive.get(responder.next_receive) }.ok_or(Refusal::NotReady)?;
+                let Some(receive) = (unsafe { self.receive.get(responder.next_receive) }) else {
+                    // SAFETY: the caller's contract.
+                    return unsafe { self.serve_from_shared(responder, request) };
+                };
                 // SAFETY: the caller's contract.
                 unsafe { self.write(responder, request) }?;
                 let completion = self.arrival(receive, request, ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM);
@@ -243,7 +266,7 @@ impl Qp {
     /// # Safety
     /// As for [`Qp::respond`].
     #[inline(always)]
-    unsafe fn write(&self, responder: &Responder, request: &Request<'_>) -> Result<(), Refusal> {
+    pub(super) unsafe fn write(&self, responder: &Responder, request: &Request<'_>) -> Result<(), Refusal> {
         let len = request.local.total as usize;
         // SAFETY: the caller's contract.
         let into = unsafe { self.remote(responder, request, len, Use::RemoteWrite) }?;
@@ -303,12 +326,12 @@ impl Qp {
             .ok_or(ACCESS_VIOLATION)
     }
 
-    /// The first `len` bytes that a receive has room for; `None` when a key does not give them.
+    /// The first `len` bytes that a receive has room for; `None` when a key does not give them in `pd`.
     ///
     /// # Safety
     /// As for [`Qp::respond`].
     #[inline(always)]
-    unsafe fn scatter(&self, receive: &Receive, len: u64) -> Option<Pieces> {
+    pub(super) unsafe fn scatter(&self, pd: &Pd, receive: &Receive, len: u64) -> Option<Pieces> {
         let mut pieces = Pieces::new();
         for entry in receive.entries() {
             let wanted = len - pieces.total;
@@ -318,9 +341,8 @@ impl Qp {
             let part = wanted.min(u64::from(entry.length)) as usize;
             if part > 0 {
                 // SAFETY: the caller's contract.
-                pieces.push(unsafe {
-                    memory::find(self.pd.as_ibv(), entry.lkey, entry.addr, part, Use::Scatter)
-                }?);
+                pieces
+                    .push(unsafe { memory::find(pd.as_ibv(), entry.lkey, entry.addr, part, Use::Scatter) }?);
             }
         }
         Some(pieces)
@@ -328,7 +350,12 @@ impl Qp {
 
     /// What the owner is told of a message that arrived.
     #[inline(always)]
-    fn arrival(&self, receive: &Receive, request: &Request<'_>, opcode: ibv_wc_opcode::Type) -> Completion {
+    pub(super) fn arrival(
+        &self,
+        receive: &Receive,
+        request: &Request<'_>,
+        opcode: ibv_wc_opcode::Type,
+    ) -> Completion {
         let has_imm = wire::carries_immediate(request.opcode);
         Completion {
             wr_id: receive.wr_id,

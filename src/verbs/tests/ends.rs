@@ -24,14 +24,46 @@ impl End {
     }
 
     pub fn with_send_cq(device: &str, transport: Transport, send_depth: u32) -> Self {
+        Self::build(device, transport, |context, _| {
+            (context.create_cq(send_depth, None).unwrap(), None, None)
+        })
+    }
+
+    /// With receives of a shared queue.
+    pub fn sharing(device: &str, transport: Transport) -> (Self, Srq) {
+        let mut shared = None;
+        let end = Self::build(device, transport, |context, pd| {
+            shared = Some(pd.create_srq(4, 2).unwrap());
+            (context.create_cq(64, None).unwrap(), shared.clone(), None)
+        });
+        (end, shared.unwrap())
+    }
+
+    /// With events for what it sends and receives.
+    pub fn with_channel(device: &str, transport: Transport) -> (Self, Channel) {
+        let mut channel = None;
+        let end = Self::build(device, transport, |context, _| {
+            let made = channel.insert(context.create_channel().unwrap());
+            (context.create_cq(64, Some(made)).unwrap(), None, Some(made.clone()))
+        });
+        (end, channel.unwrap())
+    }
+
+    fn build(
+        device: &str,
+        transport: Transport,
+        choose: impl FnOnce(&Context, &Pd) -> (Cq, Option<Srq>, Option<Channel>),
+    ) -> Self {
         let context = find(device).unwrap().open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let mr = pd.register(Region::new(MEMORY).unwrap(), ALL).unwrap();
-        let [send_cq, recv_cq] = [send_depth, 64].map(|depth| context.create_cq(depth, None).unwrap());
+        let (send_cq, srq, channel) = choose(&context, &pd);
+        let recv_cq = context.create_cq(64, channel.as_ref()).unwrap();
         let qp = pd
             .create_qp(
                 transport,
                 &QpInit {
+                    srq: srq.as_ref(),
                     max_send_wr: 16,
                     max_recv_wr: 16,
                     max_inline: 64,

@@ -4,4 +4,7 @@ mod atomics;
 mod datagram;
 mod ends;
 mod gather;
+mod list;
+mod shared_receive;
+mod solicited;
 mod unreliable;
