@@ -12,6 +12,7 @@ mod atomics;
 mod events;
 mod flush;
 mod lab;
+mod lists;
 mod local_faults;
 mod operations;
 mod peers;

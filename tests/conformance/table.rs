@@ -12,6 +12,7 @@ const GROUPS: &[Group] = &[
     crate::operations::GROUP,
     crate::slices::GROUP,
     crate::atomics::GROUP,
+    crate::lists::GROUP,
     crate::queues::GROUP,
     crate::srq::GROUP,
     crate::events::GROUP,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use verbmark::error::Result;
 use verbmark::verbs::{
     Access, Address, Attributes, Channel, Cq, Init, Mr, Pd, Qp, QpInit, QpState, Region, RemoteSlice, Rtr,
-    Rts, Slice, Srq, Transport, Wc, WcStatus,
+    Rts, Sender, Slice, Srq, Transport, Wc, WcStatus,
 };
 
 use super::wait::{DEADLINE, comes_to, gist, is_readable, take, take_present};
@@ -174,7 +174,8 @@ impl End {
         }
     }
 
-    pub fn post(&self, request: &Request) -> Result<()> {
+    /// The request, to be posted.
+    pub fn sender(&self, request: &Request) -> Sender {
         let mut sender =
             self.qp.sender(request.opcode, request.local.clone(), request.remote, request.inline);
         sender.set_id(request.id);
@@ -182,7 +183,12 @@ impl End {
         if let Some((compare_add, swap)) = request.operands {
             sender.set_atomic(compare_add, swap);
         }
-        sender.post(request.signalled)
+        sender.set_solicited(request.solicited);
+        sender
+    }
+
+    pub fn post(&self, request: &Request) -> Result<()> {
+        self.sender(request).post(request.signalled)
     }
 
     /// Posts all of them, which must succeed.

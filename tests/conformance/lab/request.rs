@@ -14,13 +14,24 @@ pub struct Request {
     pub operands: Option<(u64, u64)>,
     pub inline: bool,
     pub signalled: bool,
+    pub solicited: bool,
 }
 
 impl Request {
     /// A signalled request with number 1.
     pub fn new(opcode: Opcode, local: impl Into<Vec<Slice>>, remote: Option<RemoteSlice>) -> Self {
         let local = local.into();
-        Self { opcode, local, remote, id: 1, imm: 0, operands: None, inline: false, signalled: true }
+        Self {
+            opcode,
+            local,
+            remote,
+            id: 1,
+            imm: 0,
+            operands: None,
+            inline: false,
+            signalled: true,
+            solicited: false,
+        }
     }
 
     pub fn send(local: impl Into<Vec<Slice>>) -> Self {
@@ -49,6 +60,10 @@ impl Request {
 
     pub fn inline(self) -> Self {
         Self { inline: true, ..self }
+    }
+
+    pub fn solicited(self) -> Self {
+        Self { solicited: true, ..self }
     }
 
     pub fn unsignalled(self) -> Self {
