@@ -340,8 +340,8 @@ impl Context {
         unsafe { self.0.provider.dropped(self.0.raw) }
     }
 
-    /// Becomes readable when the device has something to say outside of any queue: a port changed state, a queue pair
-    /// or completion queue failed. `ibv_get_async_event(3)`
+    /// Is readable while there are events for [`Context::take_async_event`]: a port changed state, a queue pair or
+    /// completion queue failed. It does not block.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context is open, and stays so while it is borrowed.
         unsafe { self.0.provider.async_fd(self.0.raw) }

@@ -198,10 +198,10 @@ impl Sender {
     pub fn post(&mut self, signalled: bool) -> Result<()> {
         let signal = if signalled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
         let mut bad = ptr::null_mut();
-        // SAFETY: the request and its elements live as long as the sender and are read by the library before it returns.
-        // Queue pair, completion queues and context are kept by `owner`, the memory by `elements`, past the completion
-        // or up to the end of its registration, an address handle by `destination`. The table was found complete when
-        // the context was opened.
+        // SAFETY: the request and its elements live as long as the sender and are read by the library before it
+        // returns. Queue pair, completion queues and context are kept by `owner`, the memory by `elements`, past the
+        // completion or up to the end of its registration, an address handle by `destination`. The table was found
+        // complete when the context was opened.
         let code = unsafe {
             let wr = &raw mut (*self.request.as_ptr()).wr;
             (*wr).send_flags = self.flags | signal;

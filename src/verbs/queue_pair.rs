@@ -219,9 +219,10 @@ impl Qp {
     /// are left out. All together they may be empty, for a message of length 0.
     ///
     /// # Panics
-    /// If there is no slice, or more with bytes than were granted; if the opcode reaches into the peer's memory and `remote` is `None`; if `inline` is asked for more bytes than
-    /// were granted, or for RDMA READ or an atomic operation; if an atomic operation has other than 8 bytes of local
-    /// memory; if the memory is of another protection domain.
+    /// If there is no slice, or more with bytes than were granted; if the opcode reaches into the peer's memory and
+    /// `remote` is `None`; if `inline` is asked for more bytes than were granted, or for RDMA READ or an atomic
+    /// operation; if an atomic operation has other than 8 bytes of local memory; if the memory is of another protection
+    /// domain.
     pub fn sender(
         &self,
         opcode: Opcode,

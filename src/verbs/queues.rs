@@ -24,7 +24,7 @@ pub struct QpInit<'a> {
     pub send_cq: &'a Cq,
     /// Where receives complete; may be the same.
     pub recv_cq: &'a Cq,
-    /// Where receives come from, if not from a queue of its own; `max_recv_wr` and `max_recv_sge` are not looked at then.
+    /// Where receives come from, if not from a queue of its own: `max_recv_wr` and `max_recv_sge` are of no use then.
     pub srq: Option<&'a Srq>,
     /// Work requests outstanding on the send queue, at least 1.
     pub max_send_wr: u32,
@@ -170,8 +170,8 @@ impl Queues {
                 sq_sig_all: 0,
                 ..Default::default()
             };
-            // SAFETY: the domain, both completion queues and the shared receive queue are live and of this context, and the
-            // queue pair will hold them until it is destroyed.
+            // SAFETY: the domain, both completion queues and the shared receive queue are live and of this context, and
+            // the queue pair will hold them until it is destroyed.
             match unsafe { provider.create_qp(pd.0.raw, &mut attr) } {
                 Ok(raw) => break (raw, attr.cap),
                 Err(error) => {
@@ -216,7 +216,9 @@ fn create_failed(device: &str, kind: &str, init: &QpInit, inline: u32, error: &s
             "choose smaller queue depths, allow more locked memory (ulimit -l unlimited), or see whether others hold the \
              device's queue pairs (`rdma resource`)"
         }
-        Some(Errno::EOPNOTSUPP | Errno::ENOSYS) => "the device has no queue pairs of this kind; choose another connection type, or another device",
+        Some(Errno::EOPNOTSUPP | Errno::ENOSYS) => {
+            "the device has no queue pairs of this kind; choose another connection type, or another device"
+        }
         _ => "choose smaller queue depths: inline data and depth share one limit on some devices",
     })
 }

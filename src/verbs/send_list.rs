@@ -16,7 +16,7 @@ use super::post::{Partial, Sender};
 #[derive(Debug)]
 pub struct SendList {
     qp: *mut ibv_qp,
-    /// Their requests are linked. Nobody gets them out, nor another in, so that no link leads to a request that is gone.
+    /// Their requests are linked. Nobody gets them out, nor others in, so that no link leads to one that is gone.
     senders: Vec<Sender>,
 }
 

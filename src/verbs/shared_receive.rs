@@ -97,6 +97,21 @@ impl Srq {
         self.0.max_sge
     }
 
+    /// Asks for one [`AsyncEvent::SrqLimitReached`](super::AsyncEvent) when a message leaves fewer receives than
+    /// `limit`; 0 asks for none. `ibv_modify_srq(3)`
+    ///
+    /// # Errors
+    /// [`Step::CreateQp`]: more than there is room for, or the device has no such events.
+    pub fn set_limit(&self, limit: u32) -> Result<()> {
+        // SAFETY: the queue is live and of this provider.
+        unsafe { self.0.pd.0.context().provider.set_srq_limit(self.0.raw, limit) }.map_err(|error| {
+            Error::failed(
+                Step::CreateQp,
+                format!("ibv_modify_srq(srq_limit {limit}, max_wr {}): {error}", self.0.max_wr),
+            )
+        })
+    }
+
     /// A receive for this queue, to be posted any number of times. It keeps the queue and the memory. `local` is as for
     /// [`Qp::receiver`](super::Qp::receiver). `ibv_post_srq_recv(3)`
     ///

@@ -8,6 +8,7 @@
 //! Where devices differ the specification decides. What a driver is known to do otherwise stands beside the rule, and
 //! its test then asks for exactly that.
 
+mod async_events;
 mod atomics;
 mod events;
 mod flush;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use verbmark::verbs::{Opcode, QpState, Wc, WcStatus};
+use verbmark::verbs::{AsyncEvent, Opcode, QpState, Wc, WcStatus};
 
 use crate::lab::{End, Lab, Request, Setup, gist};
 use crate::rule::rules;
@@ -209,30 +209,17 @@ fn a_reached_receiver_restores_the_retries(lab: &Lab) {
     }
 }
 
-/// A pair whose A has more completions of sends than its queue has room for, and an asynchronous event of that; and how
-/// many there were.
-fn overfull(lab: &Lab) -> (End, End, usize) {
-    let (a, b) = lab.pair(Setup { send_cq: 3, send_depth: 64, ..Setup::default() });
-    let count = u64::from(a.send_cq.depth()) + 8;
-    for id in 0..count {
-        // Refused where the queue pair has failed with its queue.
-        if a.post(&write(&a, &b, id)).is_err() {
-            break;
-        }
-    }
-    lab.has_asynchronous_event();
-    (a, b, count as usize)
-}
-
 fn a_full_completion_queue_cannot_be_used(lab: &Lab) {
-    let (a, _b, _) = overfull(lab);
+    let (a, _b, _) = lab.overfull();
+    assert_eq!(lab.async_event(), AsyncEvent::CqError);
     let mut some = [Wc::EMPTY; 8];
     let failed = (0..8).any(|_| a.send_cq.poll(&mut some).is_err());
     assert!(failed, "a queue that lost completions can still be polled");
 }
 
 fn rxe_a_full_completion_queue_cannot_be_used(lab: &Lab) {
-    let (a, b, count) = overfull(lab);
+    let (a, b, count) = lab.overfull();
+    assert_eq!(lab.async_event(), AsyncEvent::CqError);
     // All are under way in order, and this one tells that they are through.
     b.receives([10]);
     a.post(&send(&a, 99).unsignalled()).unwrap();

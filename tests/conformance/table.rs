@@ -16,6 +16,7 @@ const GROUPS: &[Group] = &[
     crate::queues::GROUP,
     crate::srq::GROUP,
     crate::events::GROUP,
+    crate::async_events::GROUP,
     crate::remote_faults::GROUP,
     crate::local_faults::GROUP,
     crate::peers::GROUP,

@@ -12,12 +12,16 @@
 use std::cell::UnsafeCell;
 use std::io;
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use ibverbs_sys::{ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type};
+use ibverbs_sys::{
+    ibv_event_type, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
+};
 use nix::errno::Errno;
 
+use super::async_event::AsyncEvent;
 use super::completion::Cq;
 use super::memory::Pd;
 use super::receive_queue::ReceiveQueue;
@@ -105,7 +109,8 @@ impl Qp {
     /// A queue pair in RESET; what was granted is written back.
     ///
     /// # Safety
-    /// `ibv_create_qp(3)`: `pd`, both CQs, and the shared receive queue if there is one, are live objects of this provider.
+    /// `ibv_create_qp(3)`: `pd`, both CQs, and the shared receive queue if there is one, are live objects of this
+    /// provider.
     pub(super) unsafe fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp> {
         // SAFETY: the caller's contract.
         let pd = unsafe { Pd::share(pd) };
@@ -192,6 +197,7 @@ impl Qp {
         // SAFETY: the strong count that `create` gave to the caller, who gives it back here.
         let qp = unsafe { Arc::from_raw(raw.cast_const().cast::<Self>()) };
         qp.reset();
+        qp.pd.context.events.forget(raw.addr());
         numbers::give_back(qp.number);
         qp.send_cq.remove_user();
         qp.recv_cq.remove_user();
@@ -222,6 +228,13 @@ impl Qp {
     pub(super) fn release(&self, index: u32, receive: bool) {
         let released = if receive { &self.receive.released } else { &self.sends_released };
         released.store(index.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Raises an asynchronous event of this queue pair.
+    #[cold]
+    pub(super) fn raise(&self, kind: ibv_event_type) {
+        let object = ptr::from_ref(self).addr();
+        self.pd.context.events.raise(AsyncEvent { kind, number: self.number, object });
     }
 
     /// Returns when nobody who held the lock of the send queue at the time of the call holds it any more.

@@ -12,9 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ibverbs_sys::{ibv_qp, ibv_qp_state, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wc_status};
+use ibverbs_sys::{
+    IBV_EVENT_DEVICE_FATAL, IBV_EVENT_QP_FATAL, ibv_qp, ibv_qp_state, ibv_send_flags, ibv_send_wr, ibv_sge,
+    ibv_wc_status,
+};
 use nix::errno::Errno;
 
+use super::async_event::AsyncEvent;
 use super::completion::Completion;
 use super::memory::{Piece, Pieces, Use};
 use super::queue_pair::{Qp, Transport};
@@ -162,9 +166,15 @@ impl Qp {
         }
         let faults = &self.pd.context.faults;
         if faults.die_after.is_some_and(|last| position >= last) {
-            self.pd.context.raise_event();
+            self.pd.context.events.raise(AsyncEvent { kind: IBV_EVENT_DEVICE_FATAL, number: 0, object: 0 });
             self.flush_deferred(queue);
             return self.fail(queue, wr, position, ibv_wc_status::IBV_WC_FATAL_ERR);
+        }
+        if faults.port_error_after.is_some_and(|last| position >= last) {
+            self.pd.context.lose_port();
+        }
+        if self.pd.context.is_down() || queue.peer.as_ref().is_some_and(|peer| peer.pd.context.is_down()) {
+            queue.peer = None;
         }
         if faults.delay_ns > 0 {
             let (start, delay) = (Instant::now(), Duration::from_nanos(faults.delay_ns.into()));
@@ -250,7 +260,9 @@ impl Qp {
             request.local = &corrupted.1;
         }
         let mut responder = peer.responder.lock();
-        if !responder.expects(self.number, queue.psn) {
+        if !responder.expects(self.number, queue.psn)
+            && !peer.establishes(&mut responder, self.number, Some(queue.psn))
+        {
             // What seems to be sent again is acknowledged again and has no effect; a read or an atomic would need the
             // answer of before.
             if pulls || !responder.has_had(self.number, queue.psn, packets) {
@@ -339,7 +351,7 @@ impl Qp {
     pub(super) fn find_peer(&self, queue: &SendQueue) -> Option<Arc<Qp>> {
         let context = &self.pd.context;
         let same_device = |peer: &Arc<Qp>| ptr::eq(peer.pd.context.device, context.device);
-        let hears = |peer: &Arc<Qp>| peer.transport == self.transport && !peer.pd.context.faults.port_down;
+        let hears = |peer: &Arc<Qp>| peer.transport == self.transport && !peer.pd.context.is_down();
         if !context.reaches(&queue.address) {
             return None;
         }
@@ -368,8 +380,15 @@ impl Qp {
             )
         };
         if !self.send_cq.push(&completion, self, position, false) {
-            self.fail_send_queue(queue);
+            self.completion_lost(queue);
         }
+    }
+
+    /// The completion queue of the sends has no room: nobody will learn what became of them.
+    #[cold]
+    fn completion_lost(&self, queue: &mut SendQueue) {
+        self.raise(IBV_EVENT_QP_FATAL);
+        self.fail_send_queue(queue);
     }
 
     /// Tells of a failure: always told, signalled or not.
@@ -403,7 +422,7 @@ impl Qp {
         self.note_error();
         self.flush_deferred(queue);
         let mut responder = self.responder.lock();
-        responder.accepting = false;
+        responder.close();
         self.flush_receives(&mut responder);
         queue.aftermath.kick = mem::take(&mut responder.waiter);
     }

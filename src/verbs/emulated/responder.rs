@@ -6,7 +6,10 @@ use std::ptr;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ibverbs_sys::{ibv_qp_state, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode};
+use ibverbs_sys::{
+    IBV_EVENT_COMM_EST, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, ibv_qp_state,
+    ibv_wc_flags, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
+};
 
 use super::completion::Completion;
 use super::grh;
@@ -18,8 +21,10 @@ use super::wire::{self, Envelope, Request};
 
 /// The state of a responder.
 pub(super) struct Responder {
-    /// In RTR or a later state that receives.
+    /// In a state that receives. In RTR a connection does so after its first message.
     pub accepting: bool,
+    /// In RTR, and nothing arrived yet.
+    pub fresh: bool,
     /// Who may send.
     pub dest_qpn: u32,
     /// Sequence number of the next packet.
@@ -58,6 +63,7 @@ impl Responder {
     pub(super) fn new() -> Self {
         Self {
             accepting: false,
+            fresh: false,
             dest_qpn: 0,
             psn: 0,
             mtu_shift: 8,
@@ -80,7 +86,13 @@ impl Responder {
     #[cold]
     pub(super) fn has_had(&self, from: u32, psn: u32, packets: u32) -> bool {
         let behind = self.psn.wrapping_sub(psn) & PSN_MASK;
-        self.accepting && self.dest_qpn == from && (packets..=1 << 23).contains(&behind)
+        (self.accepting || self.fresh) && self.dest_qpn == from && (packets..=1 << 23).contains(&behind)
+    }
+
+    /// Takes nothing any more.
+    pub(super) fn close(&mut self) {
+        self.accepting = false;
+        self.fresh = false;
     }
 
     /// Counts packets that were acknowledged.
@@ -91,6 +103,20 @@ impl Responder {
 }
 
 impl Qp {
+    /// A message from this queue pair, with this sequence number where it matters, is the first to a queue pair in RTR.
+    /// Its owner is told that it can go on to RTS.
+    #[cold]
+    pub(super) fn establishes(&self, responder: &mut Responder, from: u32, psn: Option<u32>) -> bool {
+        let expected = psn.is_none_or(|psn| psn == responder.psn);
+        if !responder.fresh || responder.dest_qpn != from || !expected {
+            return false;
+        }
+        responder.fresh = false;
+        responder.accepting = true;
+        self.raise(IBV_EVENT_COMM_EST);
+        true
+    }
+
     /// Does what `request` asks for, or drops it and counts that. Nobody is told, but for this queue pair's owner when
     /// a receive cannot be used: that moves it to ERR, and the caller must flush its sends.
     ///
@@ -105,7 +131,7 @@ impl Qp {
         // SAFETY: the caller's contract.
         match unsafe { self.serve(responder, request) } {
             Err(OPERATION_FAILED) => {
-                self.fail_responder(responder);
+                self.fail_responder(responder, ibv_wc_status::IBV_WC_REM_OP_ERR);
                 Err(OPERATION_FAILED)
             }
             Err(_) => {
@@ -150,7 +176,7 @@ impl Qp {
                 Some(_) => self.fail_shared(receive, ibv_wc_status::IBV_WC_LOC_PROT_ERR),
                 None => self.fail_receive(responder, ibv_wc_status::IBV_WC_LOC_PROT_ERR),
             }
-            self.fail_responder(responder);
+            self.fail_responder(responder, ibv_wc_status::IBV_WC_REM_OP_ERR);
             return Err(OPERATION_FAILED);
         };
         let mut completion = self.arrival(receive, request, ibv_wc_opcode::IBV_WC_RECV);
@@ -168,7 +194,7 @@ impl Qp {
         }
         let position = responder.next_receive.wrapping_sub(1);
         if !self.recv_cq.push(&completion, self, position, request.solicited) {
-            self.fail_responder(responder);
+            self.fail_responder(responder, ibv_wc_status::IBV_WC_REM_OP_ERR);
             return Err(OPERATION_FAILED);
         }
         Ok(())
@@ -186,8 +212,8 @@ impl Qp {
     ) -> Result<(), Refusal> {
         // SAFETY: the caller's contract.
         let result = unsafe { self.serve(responder, request) };
-        if let Err(Refusal::Fatal(_)) = result {
-            self.fail_responder(responder);
+        if let Err(Refusal::Fatal(status)) = result {
+            self.fail_responder(responder, status);
         }
         result
     }
@@ -409,12 +435,17 @@ impl Qp {
         self.recv_cq.push(&completion, self, position, false);
     }
 
-    /// Moves to ERR because of what a peer sent. The caller must flush the sends once it holds no locks.
+    /// Moves to ERR because of what a peer sent, who is told this status. The caller must flush the sends once it holds
+    /// no locks.
     #[cold]
-    fn fail_responder(&self, responder: &mut Responder) {
+    fn fail_responder(&self, responder: &mut Responder, status: ibv_wc_status::Type) {
         self.note_error();
-        self.pd.context.raise_event();
-        responder.accepting = false;
+        self.raise(match status {
+            ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => IBV_EVENT_QP_REQ_ERR,
+            ibv_wc_status::IBV_WC_REM_ACCESS_ERR => IBV_EVENT_QP_ACCESS_ERR,
+            _ => IBV_EVENT_QP_FATAL,
+        });
+        responder.close();
         self.flush_receives(responder);
     }
 

@@ -137,8 +137,9 @@ impl Deferred {
     /// Appends a copy of `wr`, which has place `position` in its queue. Inline bytes are copied with it.
     ///
     /// # Safety
-    /// `wr` is one for [`post_send`](super::requester::post_send) and was checked: it has at most [`limits::MAX_SGE`] entries and, if inline, as many bytes as were granted. There
-    /// is room, because the send queue it was accepted into is no deeper.
+    /// `wr` is one for [`post_send`](super::requester::post_send) and was checked: it has at most [`limits::MAX_SGE`]
+    /// entries and, if inline, as many bytes as were granted. There is room, because the send queue it was accepted
+    /// into is no deeper.
     pub(super) unsafe fn push(&mut self, wr: &ibv_send_wr, position: u32) {
         let at = self.ring.get(self.first.wrapping_add(self.len)).get();
         self.len += 1;

@@ -8,12 +8,16 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::io;
 use std::mem::{self, MaybeUninit};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use ibverbs_sys::{ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_wc_opcode, ibv_wc_status};
+use ibverbs_sys::{
+    IBV_EVENT_SRQ_LIMIT_REACHED, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_wc_opcode, ibv_wc_status,
+};
 use nix::errno::Errno;
 
+use super::async_event::AsyncEvent;
 use super::limits;
 use super::memory::{self, Pd};
 use super::queue_pair::{Qp, Transport};
@@ -32,12 +36,19 @@ pub(super) struct SharedReceives {
     pub pd: Arc<Pd>,
     /// Queue pairs that take from it.
     users: AtomicU32,
-    /// Room for `depth`, so that nothing is allocated under the lock.
-    receives: SpinLock<VecDeque<Receive>>,
+    receives: SpinLock<Receives>,
     /// `waiting` is not empty.
     awaited: AtomicBool,
     /// Queue pairs whose peers have sends for which there was no receive.
     waiting: Mutex<Vec<Weak<Qp>>>,
+}
+
+/// What is posted.
+struct Receives {
+    /// Room for `depth`, so that nothing is allocated under the lock.
+    list: VecDeque<Receive>,
+    /// When fewer are left there is an event, once; 0 for none.
+    limit: u32,
 }
 
 // SAFETY: `ibv` is written before the queue is shared and only read afterwards; the rest synchronises itself.
@@ -69,7 +80,10 @@ impl SharedReceives {
             max_sge: attr.max_sge,
             pd: domain,
             users: AtomicU32::new(0),
-            receives: SpinLock::new(VecDeque::with_capacity(attr.max_wr as usize)),
+            receives: SpinLock::new(Receives {
+                list: VecDeque::with_capacity(attr.max_wr as usize),
+                limit: attr.srq_limit,
+            }),
             awaited: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
         };
@@ -99,6 +113,7 @@ impl SharedReceives {
         if queue.users.load(Ordering::Acquire) > 0 {
             return Err(Errno::EBUSY.into());
         }
+        queue.pd.context.events.forget(raw.addr());
         queue.pd.remove_user();
         // SAFETY: the strong count that `create` gave to the caller, who gives it back here.
         drop(unsafe { Arc::from_raw(raw.cast_const().cast::<Self>()) });
@@ -117,12 +132,33 @@ impl SharedReceives {
 
     /// The oldest receive.
     pub(super) fn take(&self) -> Option<Receive> {
-        self.receives.lock().pop_front()
+        let mut receives = self.receives.lock();
+        let taken = receives.list.pop_front();
+        let reached = receives.list.len() < receives.limit as usize;
+        if reached {
+            receives.limit = 0;
+        }
+        drop(receives);
+        if reached {
+            let object = ptr::from_ref(self).addr();
+            let event = AsyncEvent { kind: IBV_EVENT_SRQ_LIMIT_REACHED, number: 0, object };
+            self.pd.context.events.raise(event);
+        }
+        taken
+    }
+
+    /// Asks for one event when a message leaves fewer receives than this. EINVAL for more than there is room for.
+    pub(super) fn set_limit(&self, limit: u32) -> io::Result<()> {
+        if limit > self.depth {
+            return Err(Errno::EINVAL.into());
+        }
+        self.receives.lock().limit = limit;
+        Ok(())
     }
 
     /// A receive that was taken and not used is the oldest again.
     pub(super) fn give_back(&self, receive: Receive) {
-        self.receives.lock().push_front(receive);
+        self.receives.lock().list.push_front(receive);
     }
 
     /// Asks whoever posts a receive here to kick those who send to `qp`. The caller must look for a receive once more.
@@ -162,11 +198,11 @@ impl SharedReceives {
             if !(0..=self.max_sge as c_int).contains(&request.num_sge) {
                 return Err((wr, Errno::EINVAL));
             }
-            if receives.len() >= self.depth as usize {
+            if receives.list.len() >= self.depth as usize {
                 return Err((wr, Errno::ENOMEM));
             }
             // SAFETY: the caller's list; the number of entries was checked.
-            receives.push_back(unsafe { Receive::new(request) });
+            receives.list.push_back(unsafe { Receive::new(request) });
             wr = request.next;
         }
         Ok(())

@@ -6,7 +6,9 @@ use std::mem;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
-use ibverbs_sys::{IBV_MTU_256, ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_state as states};
+use ibverbs_sys::{
+    IBV_EVENT_QP_LAST_WQE_REACHED, IBV_MTU_256, ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_state as states,
+};
 use nix::errno::Errno;
 
 use super::device::PORT;
@@ -94,9 +96,7 @@ impl Qp {
                 // Somebody else may have found an error meanwhile.
                 let moved = self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
                 moved.map_err(|_| Errno::EINVAL)?;
-                if to == RTR {
-                    self.responder.lock().accepting = true;
-                }
+                self.open(from, to);
                 if from == SQD {
                     self.kick();
                 }
@@ -106,6 +106,21 @@ impl Qp {
         // SAFETY: the lock of `attributes` is held.
         unsafe { self.show_state(self.state()) };
         Ok(())
+    }
+
+    /// Lets messages in on the way to RTS.
+    fn open(&self, from: State, to: State) {
+        let mut responder = self.responder.lock();
+        match (from, to) {
+            // Datagrams establish nothing.
+            (INIT, RTR) if self.transport == Transport::Datagram => responder.accepting = true,
+            (INIT, RTR) => responder.fresh = true,
+            (RTR, RTS) => {
+                responder.accepting = true;
+                responder.fresh = false;
+            }
+            _ => {}
+        }
     }
 
     /// Every given value is one that the device takes.
@@ -199,15 +214,26 @@ impl Qp {
     pub(super) fn note_error(&self) {
         let has_traffic = |state| matches!(state, RTR | RTS | SQD | SQE).then_some(ERR);
         // Fails if there is no traffic any more, and then there is nothing to do.
-        let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, has_traffic);
+        if self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, has_traffic).is_ok() {
+            self.leave_shared();
+        }
+    }
+
+    /// In ERR, it takes no shared receive any more.
+    fn leave_shared(&self) {
+        if self.shared.is_some() {
+            self.raise(IBV_EVENT_QP_LAST_WQE_REACHED);
+        }
     }
 
     /// Moves to ERR and flushes both queues. Work that is posted at the same time is flushed by its poster.
     fn move_to_error(&self) {
-        self.state.store(ERR, Ordering::SeqCst);
+        if self.state.swap(ERR, Ordering::SeqCst) != ERR {
+            self.leave_shared();
+        }
         self.flush_sends();
         let mut responder = self.responder.lock();
-        responder.accepting = false;
+        responder.close();
         self.flush_receives(&mut responder);
         let waiter = mem::take(&mut responder.waiter);
         drop(responder);
@@ -230,7 +256,7 @@ impl Qp {
 
         let receives = *self.receive.posted.lock();
         let mut responder = self.responder.lock();
-        responder.accepting = false;
+        responder.close();
         responder.next_receive = receives;
         let waiter = mem::take(&mut responder.waiter);
         self.awaited.store(false, Ordering::Relaxed);

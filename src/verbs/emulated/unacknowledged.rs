@@ -68,7 +68,8 @@ impl Qp {
         queue.psn = queue.psn.wrapping_add(packets) & PSN_MASK;
         let Some(peer) = &queue.peer else { return Ok(local.total as u32) };
         let mut responder = peer.responder.lock();
-        let taken = if !responder.accepting {
+        let accepting = responder.accepting || peer.establishes(&mut responder, self.number, None);
+        let taken = if !accepting {
             Ok(())
         } else if self.transport == Transport::Datagram {
             // SAFETY: the caller's contract.

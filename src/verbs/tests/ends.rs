@@ -94,6 +94,12 @@ impl End {
     }
 
     pub fn connect(&self, peer: &End) {
+        self.to_rtr(peer);
+        self.to_rts();
+    }
+
+    /// From RESET.
+    pub fn to_rtr(&self, peer: &End) {
         self.qp.to_init(&Init { port: 1, pkey_index: 0, access: ALL }).unwrap();
         self.qp
             .to_rtr(&Rtr {
@@ -105,6 +111,9 @@ impl End {
                 address: peer.address(),
             })
             .unwrap();
+    }
+
+    pub fn to_rts(&self) {
         self.qp
             .to_rts(&Rts { sq_psn: 7, timeout: 14, retry_count: 6, rnr_retry: 7, max_rd_atomic: 4 })
             .unwrap();

@@ -1,5 +1,6 @@
 //! Tests of the types, on the emulated devices.
 
+mod async_events;
 mod atomics;
 mod datagram;
 mod ends;

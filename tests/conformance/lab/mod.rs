@@ -8,7 +8,9 @@ use std::cell::Cell;
 use std::fs;
 use std::time::Instant;
 
-use verbmark::verbs::{Access, Address, Context, Device, Grh, LinkLayer, Pd, PortAttr, Srq, find};
+use verbmark::verbs::{
+    Access, Address, AsyncEvent, Context, Device, Grh, LinkLayer, Pd, PortAttr, Srq, find,
+};
 
 pub use end::{End, Setup, pattern, queues};
 pub use request::Request;
@@ -89,10 +91,28 @@ impl Lab {
         }
     }
 
-    /// Waits for an asynchronous event of the device.
-    pub fn has_asynchronous_event(&self) {
+    /// The next asynchronous event, which is waited for.
+    pub fn async_event(&self) -> AsyncEvent {
         let end = Instant::now() + DEADLINE;
-        assert!(is_readable(self.context.async_fd(), end), "there is no asynchronous event");
+        loop {
+            if let Some(event) = self.context.take_async_event().unwrap() {
+                return event;
+            }
+            assert!(is_readable(self.context.async_fd(), end), "there is no asynchronous event");
+        }
+    }
+
+    /// A pair whose A has more completions of sends than its queue has room for, and how many there were.
+    pub fn overfull(&self) -> (End, End, usize) {
+        let (a, b) = self.pair(Setup { send_cq: 3, send_depth: 64, ..Setup::default() });
+        let count = u64::from(a.send_cq.depth()) + 8;
+        for id in 0..count {
+            // Refused where the queue pair has failed with its queue.
+            if a.post(&Request::write(a.slice(0, 8), b.remote(64)).id(id)).is_err() {
+                break;
+            }
+        }
+        (a, b, count as usize)
     }
 
     /// Sends something through the port both ways, on a connection of its own: what was under way before is through, as
