@@ -82,7 +82,7 @@ pub struct UdInit {
 /// nobody takes it. Clones share the queue pair; it is destroyed when the last clone and the last [`Sender`] and
 /// [`Receiver`] are gone.
 #[derive(Debug, Clone)]
-pub struct UdQp(Queues);
+pub struct UdQp(pub(super) Queues);
 
 impl Pd {
     /// Makes a queue pair for datagrams, in state RESET. `ibv_create_qp(3)`

@@ -35,6 +35,7 @@
 #![allow(unsafe_code)]
 
 mod async_event;
+mod attributes;
 mod completion;
 mod cycle;
 mod datagram;
@@ -58,6 +59,7 @@ mod transition;
 mod wc;
 
 pub use async_event::AsyncEvent;
+pub use attributes::Attributes;
 pub use completion::{Channel, Cq, PollFailed};
 pub use cycle::Slots;
 pub use datagram::{AddressHandle, Destination, GRH_BYTES, UdInit, UdQp};

@@ -147,6 +147,10 @@ impl Sender {
         );
         let granted = caps.max_inline;
         assert!(!inline || len <= granted.into(), "{len} bytes inline are more than the {granted} granted");
+        if inline {
+            // The library copies these bytes itself, and looks at no key.
+            local.iter().for_each(Slice::assert_within_region);
+        }
         let flags = if inline { ibv_send_flags::IBV_SEND_INLINE.0 } else { 0 };
         let request = leak(SendRequest {
             wr: ibv_send_wr {
@@ -295,6 +299,9 @@ impl Sender {
     pub fn set_solicited(&mut self, solicited: bool) {
         let flag = ibv_send_flags::IBV_SEND_SOLICITED.0;
         self.flags = if solicited { self.flags | flag } else { self.flags & !flag };
+        // SAFETY: the request is alive and ours alone.
+        let flags = unsafe { &mut (*self.request.as_ptr()).wr.send_flags };
+        *flags = if solicited { *flags | flag } else { *flags & !flag };
     }
 
     /// Sets the number that comes back in the completion.

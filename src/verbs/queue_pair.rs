@@ -44,7 +44,7 @@ impl fmt::Display for Transport {
 /// are gone.
 #[derive(Debug, Clone)]
 pub struct Qp {
-    queues: Queues,
+    pub(super) queues: Queues,
     transport: Transport,
 }
 

@@ -12,6 +12,7 @@ use super::memory::{Mr, Pd, assert_within};
 #[derive(Debug, Clone)]
 pub struct Slice {
     mr: Mr,
+    lkey: u32,
     offset: usize,
     len: u32,
 }
@@ -22,12 +23,24 @@ const LONGEST: usize = 1 << 31;
 impl Slice {
     pub(super) fn new(mr: Mr, offset: usize, len: usize) -> Self {
         assert_within(mr.len(), offset, len);
+        let lkey = mr.lkey();
+        Self::claim(mr, lkey, offset, len)
+    }
+
+    /// See [`Mr::claim`].
+    pub(super) fn claim(mr: Mr, lkey: u32, offset: usize, len: usize) -> Self {
         assert!(len <= LONGEST, "{len} bytes are more than a message can have");
-        Self { mr, offset, len: len as u32 }
+        Self { mr, lkey, offset, len: len as u32 }
+    }
+
+    /// # Panics
+    /// If it is a claim to bytes outside of its region.
+    pub(super) fn assert_within_region(&self) {
+        assert_within(self.mr.len(), self.offset, self.len as usize);
     }
 
     fn sge(&self) -> ibv_sge {
-        ibv_sge { addr: self.mr.addr() + self.offset as u64, length: self.len, lkey: self.mr.lkey() }
+        ibv_sge { addr: self.mr.addr().wrapping_add(self.offset as u64), length: self.len, lkey: self.lkey }
     }
 }
 
@@ -48,7 +61,11 @@ struct Bounds {
 
 impl Bounds {
     fn of(slice: &Slice) -> Self {
-        Self { base: slice.mr.addr(), last_offset: slice.mr.len() - slice.len as usize, mr: slice.mr.clone() }
+        Self {
+            base: slice.mr.addr(),
+            last_offset: slice.mr.len().saturating_sub(slice.len as usize),
+            mr: slice.mr.clone(),
+        }
     }
 
     #[inline]

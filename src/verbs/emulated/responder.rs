@@ -82,6 +82,13 @@ impl Responder {
         self.accepting && self.dest_qpn == from && self.psn == psn
     }
 
+    /// All these packets of this queue pair were acknowledged before, as far as their numbers tell.
+    #[cold]
+    pub(super) fn has_had(&self, from: u32, psn: u32, packets: u32) -> bool {
+        let behind = self.psn.wrapping_sub(psn) & PSN_MASK;
+        (self.accepting || self.fresh) && self.dest_qpn == from && (packets..=1 << 23).contains(&behind)
+    }
+
     /// Takes nothing any more.
     pub(super) fn close(&mut self) {
         self.accepting = false;
