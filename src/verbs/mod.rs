@@ -37,6 +37,8 @@ mod emulated;
 mod gid;
 mod libibverbs;
 mod memory;
+#[cfg(doctest)]
+mod misuse;
 mod port;
 mod post;
 mod provider;
