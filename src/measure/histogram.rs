@@ -40,11 +40,24 @@ impl LatencyHistogram {
     /// Adds one round trip. Allocates nothing.
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        self.buckets.saturating_record(ns.max(1));
-        self.min = self.min.min(ns);
-        self.max = self.max.max(ns);
-        self.sum += u128::from(ns);
-        self.sum_of_squares += (ns as f64) * (ns as f64);
+        self.record_all([ns]);
+    }
+
+    /// Adds round trips. Allocates nothing.
+    #[inline]
+    pub fn record_all(&mut self, samples: impl IntoIterator<Item = u64>) {
+        let (mut min, mut max) = (self.min, self.max);
+        let (mut sum, mut sum_of_squares) = (0, 0.0);
+        for ns in samples {
+            self.buckets.saturating_record(ns.max(1));
+            min = min.min(ns);
+            max = max.max(ns);
+            sum += u128::from(ns);
+            sum_of_squares += (ns as f64) * (ns as f64);
+        }
+        (self.min, self.max) = (min, max);
+        self.sum += sum;
+        self.sum_of_squares += sum_of_squares;
     }
 
     /// Adds everything another histogram holds.

@@ -32,6 +32,7 @@
 #![allow(unsafe_code)]
 
 mod completion;
+mod cycle;
 mod device;
 mod emulated;
 mod gid;
@@ -45,7 +46,8 @@ mod provider;
 mod queue_pair;
 mod transition;
 
-pub use completion::{Channel, Cq, Wc, WcStatus};
+pub use completion::{Channel, Cq, PollFailed, Wc, WcStatus};
+pub use cycle::Slots;
 pub use device::{Context, Device, ProviderKind, devices, find};
 pub use gid::{Gid, GidEntry, GidType};
 pub use memory::{Access, Mr, Pd, Region, RemoteSlice};

@@ -2,11 +2,13 @@
 
 use std::ffi::{c_int, c_uint};
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
 use ibverbs_sys::{ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 use nix::errno::Errno;
 
+use super::cycle::{Cycle, Slots};
 use super::memory::{Mr, RemoteSlice, assert_within};
 use super::queue_pair::Qp;
 use crate::error::{Error, Result, Step};
@@ -113,8 +115,11 @@ impl Bounds {
 pub struct Sender {
     qp: *mut ibv_qp,
     request: NonNull<SendRequest>,
-    /// Without IBV_SEND_SIGNALED, which each post decides anew.
+    /// Without IBV_SEND_SIGNALED, see [`Sender::set_signalled`].
     flags: c_uint,
+    cycle: Cycle,
+    /// From an address of the region to the one at the peer that belongs to it.
+    to_remote: u64,
     bounds: Bounds,
     owner: Qp,
 }
@@ -168,7 +173,8 @@ impl Sender {
             },
             sge: local.sge(),
         });
-        let mut sender = Self { qp: qp.raw(), request, flags, bounds: Bounds::of(&local), owner: qp };
+        let (cycle, bounds) = (Cycle::NONE, Bounds::of(&local));
+        let mut sender = Self { qp: qp.raw(), request, flags, cycle, to_remote: 0, bounds, owner: qp };
         // SAFETY: the request lives until the sender is dropped and nobody else knows of it; all access goes through
         // this pointer, so that the one inside it to the element stays valid.
         unsafe { (*request.as_ptr()).wr.sg_list = &raw mut (*request.as_ptr()).sge };
@@ -176,27 +182,34 @@ impl Sender {
         sender
     }
 
-    /// Hands the request to the device; `signalled` asks for a completion. Unsignalled requests complete with the next
-    /// signalled one behind them, and their places in the queue are free when that was polled. `ibv_post_send(3)`
+    /// Hands the request to the device. `ibv_post_send(3)`
     ///
     /// # Errors
     /// [`Step::Measure`]: the queue is full, or the queue pair is in no state to send.
     #[inline]
-    pub fn post(&mut self, signalled: bool) -> Result<()> {
-        let signal = if signalled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
-        let mut bad = ptr::null_mut();
+    pub fn post(&mut self) -> Result<()> {
+        // Written by the library only when it refuses a request, and not read here.
+        let mut bad = MaybeUninit::uninit();
         // SAFETY: the request and its element live as long as the sender and are read by the library before it returns.
         // Queue pair, completion queues and context are kept by `owner`, the memory by `bounds`, past the completion or
         // up to the end of its registration. The table was found complete when the context was opened.
         let code = unsafe {
             let wr = &raw mut (*self.request.as_ptr()).wr;
-            (*wr).send_flags = self.flags | signal;
-            (*(*self.qp).context).ops.post_send.unwrap_unchecked()(self.qp, wr, &mut bad)
+            (*(*self.qp).context).ops.post_send.unwrap_unchecked()(self.qp, wr, bad.as_mut_ptr())
         };
         if code != 0 {
             return Err(self.failed(code));
         }
         Ok(())
+    }
+
+    /// Whether posts from now on ask for a completion; at first they do not. Unsignalled requests complete with the
+    /// next signalled one behind them, and their places in the queue are free when that was polled.
+    #[inline]
+    pub fn set_signalled(&mut self, signalled: bool) {
+        let signal = if signalled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
+        // SAFETY: the request is alive and ours alone.
+        unsafe { (*self.request.as_ptr()).wr.send_flags = self.flags | signal };
     }
 
     /// Sets the immediate data, in host order. It is sent by opcodes that have it.
@@ -226,7 +239,57 @@ impl Sender {
         self.set_remote(remote);
     }
 
-    #[inline]
+    /// Divides the region into `slots` that begin every `stride` bytes, and moves the request to the one of this
+    /// number. [`Sender::post_run`] goes from one to the next.
+    ///
+    /// # Panics
+    /// If there is no such slot, or the last one would not be within the region.
+    pub fn cycle(&mut self, slots: Slots, slot: usize) {
+        self.cycle = Cycle::new(self.bounds.base, self.bounds.last_offset, slots, slot);
+        self.move_to(slot * slots.stride, None);
+    }
+
+    /// The same at the peer's end, whose slots begin at `remote`. [`Sender::post_run`] goes from one to the next at both ends.
+    ///
+    /// # Panics
+    /// As [`Sender::cycle`].
+    pub fn cycle_both(&mut self, slots: Slots, slot: usize, remote: RemoteSlice) {
+        self.cycle = Cycle::new(self.bounds.base, self.bounds.last_offset, slots, slot);
+        self.to_remote = remote.addr.wrapping_sub(self.bounds.base);
+        let addr = remote.addr.wrapping_add((slot * slots.stride) as u64);
+        self.move_to(slot * slots.stride, Some(RemoteSlice { addr, ..remote }));
+    }
+
+    /// Posts the request `count` times, each time from the next slot of its cycle; without a cycle it stays where it
+    /// is. With `both` the slot at the peer moves along. `imm` is the immediate data of the first one; those behind
+    /// count on from it.
+    ///
+    /// # Errors
+    /// As [`Sender::post`]; those before the one refused are posted.
+    #[inline(always)]
+    pub fn post_run(&mut self, count: u64, both: bool, imm: Option<u32>) -> Result<()> {
+        // SAFETY: the request is alive and ours alone.
+        let mut addr = unsafe { (*self.request.as_ptr()).sge.addr };
+        for i in 0..count {
+            if let Some(first) = imm {
+                self.set_imm(first.wrapping_add(i as u32));
+            }
+            self.post()?;
+            // A variable and not read back: the next post need not wait for the store.
+            addr = self.cycle.after(addr);
+            // SAFETY: as above, and the address is one of the cycle. That of the peer is an integer, of which any value
+            // is valid, in a request that names memory of the peer.
+            unsafe {
+                let request = self.request.as_ptr();
+                (*request).sge.addr = addr;
+                if both {
+                    (*request).wr.wr.rdma.remote_addr = addr.wrapping_add(self.to_remote);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn set_remote(&mut self, remote: Option<RemoteSlice>) {
         if let Some(RemoteSlice { addr, rkey }) = remote {
             // SAFETY: the request is alive and ours alone. Opcodes without remote memory do not look at this member.
@@ -259,6 +322,7 @@ const CHAIN: usize = 32;
 pub struct Receiver {
     qp: *mut ibv_qp,
     request: NonNull<RecvRequest>,
+    cycle: Cycle,
     bounds: Bounds,
     owner: Qp,
 }
@@ -267,8 +331,8 @@ pub struct Receiver {
 /// posts and others are made like.
 #[repr(C)]
 struct RecvRequest {
-    sge: ibv_sge,
     wrs: [ibv_recv_wr; CHAIN],
+    sge: ibv_sge,
 }
 
 // SAFETY: the requests are this receiver's own, and the queue pair may be posted to from any thread
@@ -290,8 +354,9 @@ impl Receiver {
             local.mr.pd().is_same(qp.pd()),
             "the memory is of another protection domain than the queue pair"
         );
-        let request = leak(RecvRequest { sge: local.sge(), wrs: [ibv_recv_wr::default(); CHAIN] });
-        let mut receiver = Self { qp: qp.raw(), request, bounds: Bounds::of(&local), owner: qp };
+        let request = leak(RecvRequest { wrs: [ibv_recv_wr::default(); CHAIN], sge: local.sge() });
+        let (cycle, bounds) = (Cycle::NONE, Bounds::of(&local));
+        let mut receiver = Self { qp: qp.raw(), request, cycle, bounds, owner: qp };
         for i in 0..CHAIN {
             // SAFETY: `i` is within the array; the request lives until the receiver is dropped and nobody else knows of
             // it.
@@ -320,8 +385,10 @@ impl Receiver {
     /// [`Step::Measure`]: the queue is full, or the queue pair is in no state to receive.
     #[inline]
     pub fn post(&mut self) -> Result<()> {
+        // Written by the library only when it refuses a request, and not read here.
+        let mut bad = MaybeUninit::uninit();
         // SAFETY: index 0 is within the array, whose first request has no next one between calls.
-        let code = unsafe { self.post_chain(&mut ptr::null_mut()) };
+        let code = unsafe { self.post_chain(bad.as_mut_ptr()) };
         if code != 0 {
             return Err(self.failed(0, 1, code));
         }
@@ -368,7 +435,7 @@ impl Receiver {
     /// # Safety
     /// The chain ends within the array.
     #[inline]
-    unsafe fn post_chain(&mut self, bad: &mut *mut ibv_recv_wr) -> c_int {
+    unsafe fn post_chain(&mut self, bad: *mut *mut ibv_recv_wr) -> c_int {
         // SAFETY: the requests and their element live as long as the receiver and are read by the library before it
         // returns. Queue pair and what it stands on are kept by `owner`, the memory by `bounds`, past the completion or
         // up to the end of its registration. The table was found complete when the context was opened.
@@ -394,6 +461,32 @@ impl Receiver {
         let address = self.bounds.address(local_offset);
         // SAFETY: the request is alive and ours alone.
         unsafe { (*self.request.as_ptr()).sge.addr = address };
+    }
+
+    /// Divides the region into slots, as [`Sender::cycle`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn cycle(&mut self, slots: Slots, slot: usize) {
+        self.cycle = Cycle::new(self.bounds.base, self.bounds.last_offset, slots, slot);
+        self.move_to(slot * slots.stride);
+    }
+
+    /// Posts `count` receives, each into the next slot of the request's cycle; without a cycle all into the same memory.
+    ///
+    /// # Errors
+    /// As [`Receiver::post`]; those before the one refused are posted.
+    #[inline(always)]
+    pub fn post_run(&mut self, count: usize) -> Result<()> {
+        // SAFETY: the request is alive and ours alone.
+        let mut addr = unsafe { (*self.request.as_ptr()).sge.addr };
+        for _ in 0..count {
+            self.post()?;
+            addr = self.cycle.after(addr);
+            // SAFETY: as above, and the address is one of the cycle.
+            unsafe { (*self.request.as_ptr()).sge.addr = addr };
+        }
+        Ok(())
     }
 
     #[cold]

@@ -355,6 +355,11 @@ impl Qp {
         Receiver::new(self.clone(), local)
     }
 
+    /// The queue pair as C code knows it, for comparing with loops in C. It lives as long as `self`.
+    pub fn as_ptr(&self) -> *mut ibv_qp {
+        self.0.raw
+    }
+
     /// The queue pair as the library knows it. It lives as long as `self`.
     pub(super) fn raw(&self) -> *mut ibv_qp {
         self.0.raw

@@ -12,7 +12,7 @@ use crate::transport::path::{self, GidFact, PathChoice, PortFacts};
 use crate::transport::pattern::Pattern;
 use crate::verbs::{
     self, Access, Address, Channel, Context, Cq, DeviceAttr, Grh, Init, LinkLayer, Mr, PortAttr, PortState,
-    Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts,
+    Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts, Slots,
 };
 
 mod completion;
@@ -186,6 +186,10 @@ const WORKING_SET: u64 = 1 << 20;
 const ALIGNMENT: u64 = 128;
 
 impl Layout {
+    fn slots(self) -> Slots {
+        Slots { stride: self.stride, count: self.slots }
+    }
+
     /// Latency has a slot to send from and one to land in; bandwidth has as many as messages may be outstanding, as
     /// far as a working set of 1 MiB holds them, and at least two.
     pub fn of(test: &Test) -> Result<Self> {
@@ -233,9 +237,9 @@ pub struct Rdma {
     side: Side,
     depth: u64,
     rx_depth: u64,
-    signal_every: u64,
+    signal_every: u32,
     /// Sends until the next one that asks for a completion.
-    until_signal: u64,
+    until_signal: u32,
     // Numbers that go on from size to size, the same at both ends.
     sent: u64,
     reaped: u64,
@@ -295,8 +299,8 @@ impl Prepared {
             side,
             depth: test.tx_depth.into(),
             rx_depth: if receives { test.rx_depth.into() } else { 0 },
-            signal_every: test.signal_every.into(),
-            until_signal: test.signal_every.into(),
+            signal_every: test.signal_every,
+            until_signal: test.signal_every,
             sent: 0,
             reaped: 0,
             receives_posted: 0,
@@ -408,6 +412,21 @@ fn fresh_psn(seed: u64, side: Side) -> u32 {
 }
 
 impl Rdma {
+    /// The queue pair.
+    pub fn qp(&self) -> &Qp {
+        &self.qp
+    }
+
+    /// The test buffer.
+    pub fn memory(&self) -> &Mr {
+        &self.memory
+    }
+
+    /// The peer's test buffer.
+    pub fn remote(&self) -> RemoteSlice {
+        self.remote
+    }
+
     /// The queue pair's number.
     pub fn qp_number(&self) -> u32 {
         self.qp.number()
@@ -431,22 +450,18 @@ impl Rdma {
     /// Counts one more send. Whether it asks for a completion: each `signal_every`th does, so that no more than that
     /// many are ever without one behind them.
     #[inline(always)]
-    fn count_send(&mut self, must_signal: bool) -> bool {
+    fn count_send(&mut self) -> bool {
         self.sent += 1;
         self.until_signal -= 1;
-        let signalled = must_signal || self.until_signal == 0;
-        if signalled {
-            self.until_signal = self.signal_every;
-        }
-        signalled
+        self.until_signal == 0
+    }
+
+    fn slot(&self, message: u64) -> usize {
+        (message % self.layout.slots as u64) as usize
     }
 
     fn slot_offset(&self, message: u64) -> usize {
-        (message % self.layout.slots as u64) as usize * self.layout.stride
-    }
-
-    fn remote_slot(&self, message: u64) -> RemoteSlice {
-        RemoteSlice { addr: self.remote.addr + self.slot_offset(message) as u64, rkey: self.remote.rkey }
+        self.slot(message) * self.layout.stride
     }
 
     /// Writes the pattern of `seed` for a message of a bandwidth test into its slot.
