@@ -125,7 +125,7 @@
 //!     mr.slice(0, 1 << 20)
 //! }
 //! ```
-//! ```compile_fail,E0451
+//! ```compile_fail
 //! # use verbmark::verbs::{Mr, Slice};
 //! fn part(mr: Mr) -> Slice {
 //!     Slice { mr, offset: 0, len: 1 << 20 }
@@ -225,15 +225,15 @@
 //!
 //! # What is unsafe stays inside
 //! ```
-//! # use verbmark::verbs::Qp;
-//! fn name(qp: &Qp) -> u32 {
-//!     qp.number()
+//! # use verbmark::verbs::Cq;
+//! fn look(cq: &Cq) -> u32 {
+//!     cq.depth()
 //! }
 //! ```
 //! ```compile_fail,E0624
-//! # use verbmark::verbs::Qp;
-//! fn name(qp: &Qp) {
-//!     qp.raw();
+//! # use verbmark::verbs::Cq;
+//! fn look(cq: &Cq) {
+//!     cq.raw();
 //! }
 //! ```
 //! ```
