@@ -2,7 +2,7 @@
 
 use super::Limit;
 use super::clock::{Clock, Ticks};
-use super::histogram::LatencyHistogram;
+use super::histogram::{BLOCK, LatencyHistogram};
 use super::watch::{Halt, Watch};
 
 /// One message there and, for verbs that echo, one back.
@@ -38,9 +38,6 @@ pub trait RoundTrip {
     fn check(&mut self) -> Result<(), Halt>;
 }
 
-/// Samples are folded into the histogram in blocks of this many: 8 kB, which stays in the first-level cache.
-const BLOCK: usize = 1024;
-
 /// Sends messages one at a time until `limit`, and returns how many round trips were made.
 ///
 /// With `VERIFY` each message is stamped before and checked after, outside the timed span. Round trips go into
@@ -56,17 +53,15 @@ pub fn initiate<P: RoundTrip, T: Ticks, const VERIFY: bool>(
     watch: &Watch<'_>,
     histogram: &mut LatencyHistogram,
 ) -> Result<u64, Halt> {
-    let (count, span) = (limit.messages, clock.ticks(limit.span));
-    let opened = ticks.now();
+    let count = limit.messages;
+    let deadline = ticks.now().saturating_add(clock.ticks(limit.span));
     let mut made = 0;
     let mut is_over = false;
     let mut block = [0u64; BLOCK];
     while made < count && !is_over {
         let most = BLOCK.min(usize::try_from(count - made).unwrap_or(BLOCK));
-        let (used, outcome) = fill::<P, T, VERIFY>(path, ticks, &mut block[..most], opened, span, watch);
-        for &taken in &block[..used] {
-            histogram.record(clock.ns(taken));
-        }
+        let (used, outcome) = fill::<P, T, VERIFY>(path, ticks, &mut block[..most], deadline, watch);
+        histogram.record_block(&mut block[..used], |taken| clock.ns(taken));
         made += used as u64;
         is_over = outcome?;
         if watch.is_signalled() {
@@ -77,23 +72,26 @@ pub fn initiate<P: RoundTrip, T: Ticks, const VERIFY: bool>(
 }
 
 /// Fills a block with the ticks of one round trip each. Returns how many were made, and whether the time is over.
-#[inline]
+///
+/// A function of its own, called once a block: the registers are the loop's alone.
+#[inline(never)]
 fn fill<P: RoundTrip, T: Ticks, const VERIFY: bool>(
     path: &mut P,
     ticks: T,
     block: &mut [u64],
-    opened: u64,
-    span: u64,
+    deadline: u64,
     watch: &Watch<'_>,
 ) -> (usize, Result<bool, Halt>) {
-    for (made, slot) in block.iter_mut().enumerate() {
+    let room = block.len();
+    let mut slots = block.iter_mut();
+    while let Some(slot) = slots.next() {
         match trip::<P, T, VERIFY>(path, ticks, watch, slot) {
-            Ok(now) if now.wrapping_sub(opened) < span => {}
-            Ok(_) => return (made + 1, Ok(true)),
-            Err(halt) => return (made, Err(halt)),
+            Ok(now) if now < deadline => {}
+            Ok(_) => return (room - slots.len(), Ok(true)),
+            Err(halt) => return (room - slots.len() - 1, Err(halt)),
         }
     }
-    (block.len(), Ok(false))
+    (room, Ok(false))
 }
 
 /// One timed round trip; returns the moment it ended.

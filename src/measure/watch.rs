@@ -113,17 +113,17 @@ pub trait Waiting: Default {
     /// The path sleeps instead of spinning.
     const SLEEPS: bool;
 
-    /// Called after each empty poll. `arm` asks the source for a wake-up (and is followed by another poll before
-    /// any sleep, so that what came in between is not slept over); `fd` becomes readable then.
+    /// Empty polls in a row, at least 1, before [`Waiting::idle`] is called.
+    const POLLS: u32;
+
+    /// Called when nothing came. It may ask the source for a wake-up, which is followed by another poll before any
+    /// sleep, so that what came in between is not slept over.
     ///
     /// Returns whether this was a look around, after which a path checks what else may have gone wrong.
     ///
     /// # Errors
     /// The reason to leave the loop.
     fn idle<S: Wake>(&mut self, source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt>;
-
-    /// Empty polls of this wait so far.
-    fn empty_polls(&self) -> u64;
 }
 
 /// Something that can wake a sleeper.
@@ -143,19 +143,10 @@ pub trait Wake {
 }
 
 /// Polls without pause. With `YIELDS`, both ends share one core and each empty poll offers it to the other.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Spin<const YIELDS: bool> {
-    /// Empty polls until the next look: counting down to zero is one instruction less than counting up to a limit.
-    until_look: u32,
-    looks: u64,
+    yields: u32,
     since: Option<Instant>,
-}
-
-impl<const YIELDS: bool> Default for Spin<YIELDS> {
-    #[inline(always)]
-    fn default() -> Self {
-        Self { until_look: LOOK_EVERY, looks: 0, since: None }
-    }
 }
 
 /// Empty polls between two looks: some 40 us of polling on a NIC, so that a look never falls into a short wait.
@@ -163,25 +154,19 @@ const LOOK_EVERY: u32 = 4096;
 
 impl<const YIELDS: bool> Waiting for Spin<YIELDS> {
     const SLEEPS: bool = false;
+    const POLLS: u32 = if YIELDS { 1 } else { LOOK_EVERY };
 
     #[inline]
     fn idle<S: Wake>(&mut self, _source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {
         if YIELDS {
             std::thread::yield_now();
+            self.yields = self.yields.wrapping_add(1);
+            if !self.yields.is_multiple_of(LOOK_EVERY) {
+                return Ok(false);
+            }
         }
-        self.until_look -= 1;
-        if self.until_look == 0 {
-            self.until_look = LOOK_EVERY;
-            self.looks += 1;
-            watch.look(&mut self.since)?;
-            return Ok(true);
-        }
-        Ok(false)
-    }
-
-    #[inline]
-    fn empty_polls(&self) -> u64 {
-        self.looks * u64::from(LOOK_EVERY) + u64::from(LOOK_EVERY - self.until_look)
+        watch.look(&mut self.since)?;
+        Ok(true)
     }
 }
 
@@ -189,16 +174,15 @@ impl<const YIELDS: bool> Waiting for Spin<YIELDS> {
 #[derive(Debug, Default)]
 pub struct Sleep {
     armed: bool,
-    empty: u64,
     since: Option<Instant>,
 }
 
 impl Waiting for Sleep {
     const SLEEPS: bool = true;
+    const POLLS: u32 = 1;
 
     #[inline]
     fn idle<S: Wake>(&mut self, source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {
-        self.empty += 1;
         if !self.armed {
             source.arm()?;
             self.armed = true;
@@ -210,10 +194,6 @@ impl Waiting for Sleep {
         source.disarm()?;
         self.armed = false;
         Ok(true)
-    }
-
-    fn empty_polls(&self) -> u64 {
-        self.empty
     }
 }
 

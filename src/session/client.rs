@@ -9,7 +9,7 @@ use super::row::{Recorder, disturbances, row};
 use super::{Process, ends};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
-use crate::measure::{Clock, ClockSource, Counter, Raw, Sleep, Spin, Waiting, floor};
+use crate::measure::{Clock, ClockSource, Counter, Raw, Sleep, Spin, Ticks, Waiting, floor};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
 use crate::ops::{Op, Visitor};
@@ -210,10 +210,7 @@ impl Session<'_> {
 
     /// Measures every size over every path.
     fn measure(&self, lane: &mut Lane, paths: &mut Paths, document: &mut Document) -> Result<()> {
-        let loop_ns = match lane.clock.source() {
-            ClockSource::MonotonicRaw => floor::loop_ns(Raw, &lane.clock, &lane.watch()),
-            ClockSource::Tsc | ClockSource::Cntvct => floor::loop_ns(Counter, &lane.clock, &lane.watch()),
-        };
+        let loop_ns = empty_loop(lane);
         if lane.shares_core {
             document
                 .warn("shared_core", "both ends share one core: each yields it to the other while it waits");
@@ -315,5 +312,19 @@ impl AtClient<'_> {
                 phase::bandwidth_client(lane, &mut path, transport, pulls, &mut recorder.sample)
             }
         }
+    }
+}
+
+/// What the loop of this test costs on this core when the path costs nothing.
+fn empty_loop(lane: &Lane) -> Option<f64> {
+    fn on<T: Ticks>(ticks: T, lane: &Lane) -> Option<f64> {
+        match lane.test.shape {
+            Shape::Latency => floor::loop_ns(ticks, &lane.clock, &lane.watch()),
+            Shape::Bandwidth => floor::stream_ns(ticks, &lane.clock, &lane.watch()),
+        }
+    }
+    match lane.clock.source() {
+        ClockSource::MonotonicRaw => on(Raw, lane),
+        ClockSource::Tsc | ClockSource::Cntvct => on(Counter, lane),
     }
 }

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::marker::PhantomData;
 use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, RoundTrip, Sink, Stream, Waiting, Wake, Watch};
@@ -65,13 +65,24 @@ impl Tcp {
         let mut wait = W::default();
         let mut since = None;
         loop {
-            match io(&self.stream) {
-                Ok(0) => return Err(closed()),
-                Ok(moved) => {
-                    tally.empty_polls += wait.empty_polls();
-                    return Ok(moved);
+            for empty in 0..W::POLLS {
+                match io(&self.stream) {
+                    Ok(0) => return Err(closed()),
+                    Ok(moved) => {
+                        tally.empty_polls += u64::from(empty);
+                        return Ok(moved);
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(failed(&error)),
                 }
-                Err(error) => not_yet::<W>(&error, &mut wait, &mut since, watch)?,
+            }
+            tally.empty_polls += u64::from(W::POLLS);
+            if W::SLEEPS {
+                // The call slept, and nothing came.
+                watch.look(&mut since)?;
+            } else {
+                wait.idle(&mut Silent, watch)?;
             }
         }
     }
@@ -95,19 +106,9 @@ impl Tcp {
     }
 }
 
-#[inline]
-fn not_yet<W: Waiting>(
-    error: &std::io::Error,
-    wait: &mut W,
-    since: &mut Option<Instant>,
-    watch: &Watch<'_>,
-) -> Result<(), Halt> {
-    match error.kind() {
-        ErrorKind::WouldBlock if W::SLEEPS => watch.look(since),
-        ErrorKind::WouldBlock => wait.idle(&mut Silent, watch).map(drop),
-        ErrorKind::Interrupted => Ok(()),
-        _ => Err(Error::failed(Step::Measure, format!("TCP data connection: {error}")).into()),
-    }
+#[cold]
+fn failed(error: &std::io::Error) -> Halt {
+    Error::failed(Step::Measure, format!("TCP data connection: {error}")).into()
 }
 
 #[cold]

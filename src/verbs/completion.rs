@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::slice;
 use std::sync::Arc;
 
 use ibverbs_sys::{ibv_comp_channel, ibv_cq, ibv_wc};
@@ -184,21 +185,65 @@ impl Cq {
     /// in the [`Wc`].
     #[inline]
     pub fn poll(&self, into: &mut [Wc]) -> Result<usize> {
+        let got = self.poll_raw(into);
+        if got < 0 {
+            return Err(self.failed("ibv_poll_cq", got));
+        }
+        Ok(got as usize)
+    }
+
+    /// Takes one completion off the queue; whether there was one. Fewer instructions than [`Cq::poll`].
+    ///
+    /// # Errors
+    /// As [`Cq::poll`], told by [`Cq::polled`].
+    #[inline(always)]
+    pub fn poll_one(&self, into: &mut Wc) -> std::result::Result<bool, PollFailed> {
+        match self.poll_raw(slice::from_mut(into)) {
+            1 => Ok(true),
+            0 => Ok(false),
+            code => Err(PollFailed(code)),
+        }
+    }
+
+    /// The outcome of [`Cq::poll_one`] as [`Cq::poll`] tells it.
+    #[cold]
+    pub fn polled(&self, outcome: std::result::Result<bool, PollFailed>) -> Result<usize> {
+        outcome.map(usize::from).map_err(|PollFailed(code)| self.failed("ibv_poll_cq", code))
+    }
+
+    /// Polls until there is something, at most `tries` times. Returns how many completions were taken, and how many
+    /// polls found nothing.
+    ///
+    /// # Errors
+    /// As [`Cq::poll`].
+    #[inline(never)]
+    pub fn poll_up_to(&self, into: &mut [Wc], tries: u32) -> Result<(usize, u32)> {
+        for empty in 0..tries {
+            let got = self.poll_raw(into);
+            if got != 0 {
+                return if got > 0 {
+                    Ok((got as usize, empty))
+                } else {
+                    Err(self.failed("ibv_poll_cq", got))
+                };
+            }
+        }
+        Ok((0, tries))
+    }
+
+    #[inline(always)]
+    fn poll_raw(&self, into: &mut [Wc]) -> c_int {
         // As in C, and harmless for the rest: a slice of 2^31 completions takes 96 GiB, and truncation makes it smaller.
         let most = into.len() as c_int;
         // SAFETY: the queue is live, and so is its context, whose table was found complete when it was opened. The
         // device writes at most `most` completions, and `Wc` has the layout of ibv_wc (asserted beside it).
-        let got = unsafe {
+        unsafe {
             (*(*self.raw).context).ops.poll_cq.unwrap_unchecked()(
                 self.raw,
                 most,
                 into.as_mut_ptr().cast::<ibv_wc>(),
             )
-        };
-        if got < 0 {
-            return Err(self.failed("ibv_poll_cq", got));
         }
-        Ok(got as usize)
     }
 
     /// Asks for an event on the channel with the next completion, of whatever kind. One that is in the queue already
@@ -262,3 +307,7 @@ impl Cq {
             )
     }
 }
+
+/// A poll failed: the queue is in error. Small enough for a register, so that a loop carries it at no cost.
+#[derive(Debug, Clone, Copy)]
+pub struct PollFailed(c_int);

@@ -37,6 +37,7 @@
 mod async_event;
 mod attributes;
 mod completion;
+mod cycle;
 mod datagram;
 mod device;
 mod emulated;
@@ -59,7 +60,8 @@ mod wc;
 
 pub use async_event::AsyncEvent;
 pub use attributes::Attributes;
-pub use completion::{Channel, Cq};
+pub use completion::{Channel, Cq, PollFailed};
+pub use cycle::Slots;
 pub use datagram::{AddressHandle, Destination, GRH_BYTES, UdInit, UdQp};
 pub use device::{Context, Device, ProviderKind, devices, find};
 pub use gid::{Gid, GidEntry, GidType};

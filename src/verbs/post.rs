@@ -2,13 +2,15 @@
 
 use std::ffi::{c_int, c_uint};
 use std::io;
-use std::ptr::{self, NonNull};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 
 use ibverbs_sys::{
     ibv_qp, ibv_send_flags, ibv_send_wr, ibv_send_wr__bindgen_ty_2__bindgen_ty_1 as Rdma, ibv_wr_opcode,
 };
 use nix::errno::Errno;
 
+use super::cycle::{Cycle, Slots};
 use super::datagram::Destination;
 use super::memory::RemoteSlice;
 use super::queues::Queues;
@@ -88,8 +90,11 @@ pub struct Sender {
     remote_addr: *mut u64,
     rkey: *mut u32,
     opcode: Opcode,
-    /// Without IBV_SEND_SIGNALED, which each post decides anew.
+    /// Without IBV_SEND_SIGNALED, see [`Sender::set_signalled`].
     flags: c_uint,
+    cycle: Cycle,
+    /// From an address of the first slice's region to the one at the peer that belongs to it.
+    to_remote: u64,
     elements: Elements,
     /// Of a datagram: keeps the address handle.
     destination: Option<Destination>,
@@ -177,6 +182,8 @@ impl Sender {
             rkey,
             opcode,
             flags,
+            cycle: Cycle::NONE,
+            to_remote: 0,
             elements,
             destination: None,
             owner: qp,
@@ -189,28 +196,94 @@ impl Sender {
         sender
     }
 
-    /// Hands the request to the device; `signalled` asks for a completion. Unsignalled requests complete with the next
-    /// signalled one behind them, and their places in the queue are free when that was polled. `ibv_post_send(3)`
+    /// Hands the request to the device. `ibv_post_send(3)`
     ///
     /// # Errors
     /// [`Step::Measure`]: the queue is full, or the queue pair is in no state to send.
     #[inline]
-    pub fn post(&mut self, signalled: bool) -> Result<()> {
-        let signal = if signalled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
-        let mut bad = ptr::null_mut();
-        // SAFETY: the request and its elements live as long as the sender and are read by the library before it
-        // returns. Queue pair, completion queues and context are kept by `owner`, the memory by `elements`, past the
-        // completion or up to the end of its registration, an address handle by `destination`. The table was found
-        // complete when the context was opened.
+    pub fn post(&mut self) -> Result<()> {
+        // Written by the library only when it refuses a request, and not read here.
+        let mut bad = MaybeUninit::uninit();
+        // SAFETY: the request and its elements live as long as the sender and are read by the library before it returns.
+        // Queue pair, completion queues and context are kept by `owner`, the memory by `elements`, past the completion
+        // or up to the end of its registration, an address handle by `destination`. The table was found complete when
+        // the context was opened.
         let code = unsafe {
             let wr = &raw mut (*self.request.as_ptr()).wr;
-            (*wr).send_flags = self.flags | signal;
-            (*(*self.qp).context).ops.post_send.unwrap_unchecked()(self.qp, wr, &mut bad)
+            (*(*self.qp).context).ops.post_send.unwrap_unchecked()(self.qp, wr, bad.as_mut_ptr())
         };
         if code != 0 {
             return Err(self.failed(code));
         }
         Ok(())
+    }
+
+    /// Posts the request this once with a completion asked for.
+    ///
+    /// # Errors
+    /// As [`Sender::post`].
+    #[inline]
+    pub fn post_signalled(&mut self) -> Result<()> {
+        self.set_signalled(true);
+        let posted = self.post();
+        self.set_signalled(false);
+        posted
+    }
+
+    /// Whether posts from now on ask for a completion; at first they do not. Unsignalled requests complete with the
+    /// next signalled one behind them, and their places in the queue are free when that was polled.
+    #[inline]
+    pub fn set_signalled(&mut self, signalled: bool) {
+        let signal = if signalled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
+        // SAFETY: the request is alive and ours alone.
+        unsafe { (*self.request.as_ptr()).wr.send_flags = self.flags | signal };
+    }
+
+    /// Posts the request `count` times, each time from the next slot of its cycle; without a cycle it stays where it
+    /// is. With `both` the slot at the peer moves along. `imm` is the immediate data of the first one; those behind
+    /// count on from it.
+    ///
+    /// # Errors
+    /// As [`Sender::post`]; those before the one refused are posted.
+    #[inline(always)]
+    pub fn post_run(&mut self, count: u64, both: bool, imm: Option<u32>) -> Result<()> {
+        let mut addr = self.elements.first_address();
+        for i in 0..count {
+            if let Some(first) = imm {
+                self.set_imm(first.wrapping_add(i as u32));
+            }
+            self.post()?;
+            // A variable and not read back: the next post need not wait for the store.
+            addr = self.cycle.after(addr);
+            // SAFETY: one of the cycle.
+            unsafe { self.elements.put_first(addr) };
+            if both {
+                // SAFETY: a place within the request that is ours alone, and that its opcode keeps the address at or
+                // that nobody looks at; any value is valid.
+                unsafe { *self.remote_addr = addr.wrapping_add(self.to_remote) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Divides the region of the first slice into slots and moves the request to one of them. [`Sender::post_run`] goes
+    /// from one to the next.
+    ///
+    /// # Panics
+    /// If there is no such slot, or the last one would not be within the region.
+    pub fn cycle(&mut self, slots: Slots, slot: usize) {
+        self.cycle = self.elements.cycle(slots, slot);
+    }
+
+    /// The same at both ends, where the peer's slots begin at `remote`.
+    ///
+    /// # Panics
+    /// As [`Sender::cycle`].
+    pub fn cycle_both(&mut self, slots: Slots, slot: usize, remote: RemoteSlice) {
+        self.cycle(slots, slot);
+        self.to_remote = remote.addr.wrapping_sub(self.elements.base());
+        let addr = self.elements.first_address().wrapping_add(self.to_remote);
+        self.set_remote(Some(RemoteSlice { addr, ..remote }));
     }
 
     /// Sets the immediate data, in host order. It is sent by opcodes that have it.

@@ -242,6 +242,11 @@ impl Qp {
     pub fn receiver(&self, local: impl Into<Vec<Slice>>) -> Receiver {
         Receiver::new(self.queues.clone(), &local.into())
     }
+
+    /// The queue pair as C code knows it, for comparing with loops in C. It lives as long as `self`.
+    pub fn as_ptr(&self) -> *mut ibverbs_sys::ibv_qp {
+        self.queues.raw()
+    }
 }
 
 fn within_reads(what: &str, wanted: u8, most: u32) -> Result<()> {

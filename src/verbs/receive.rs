@@ -1,10 +1,12 @@
 //! Receiving: work requests that are built once and patched.
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
 use ibverbs_sys::{ibv_qp, ibv_recv_wr};
 
+use super::cycle::{Cycle, Slots};
 use super::post::{Partial, leak, post_failed};
 use super::queues::Queues;
 use super::shared_receive::Srq;
@@ -23,6 +25,7 @@ pub struct Receiver {
     /// A queue pair, or a shared receive queue.
     queue: *mut ibv_qp,
     requests: NonNull<Requests>,
+    cycle: Cycle,
     elements: Elements,
     owner: Owner,
 }
@@ -79,7 +82,7 @@ impl Receiver {
     ) -> Self {
         let request =
             ibv_recv_wr { sg_list: elements.list(), num_sge: elements.count(), ..Default::default() };
-        Self { operation, queue, requests: leak([request; CHAIN]), elements, owner }
+        Self { operation, queue, requests: leak([request; CHAIN]), cycle: Cycle::NONE, elements, owner }
     }
 
     /// The request of this index.
@@ -98,12 +101,40 @@ impl Receiver {
     /// [`Step::Measure`](crate::error::Step::Measure): the queue is full, or the queue pair is in no state to receive.
     #[inline]
     pub fn post(&mut self) -> Result<()> {
+        // Written by the library only when it refuses a request, and not read here.
+        let mut bad = MaybeUninit::uninit();
         // SAFETY: index 0 is within the array, whose first request has no next one between calls.
-        let code = unsafe { self.post_chain(&mut ptr::null_mut()) };
+        let code = unsafe { self.post_chain(bad.as_mut_ptr()) };
         if code != 0 {
             return Err(self.failed(0, 1, code));
         }
         Ok(())
+    }
+
+    /// Posts `count` receives, each into the next slot of the request's cycle; without a cycle all into the same memory.
+    ///
+    /// # Errors
+    /// As [`Receiver::post`]; those before the one refused are posted.
+    #[inline(always)]
+    pub fn post_run(&mut self, count: usize) -> Result<()> {
+        let mut addr = self.elements.first_address();
+        for _ in 0..count {
+            self.post()?;
+            // A variable and not read back: the next post need not wait for the store.
+            addr = self.cycle.after(addr);
+            // SAFETY: one of the cycle.
+            unsafe { self.elements.put_first(addr) };
+        }
+        Ok(())
+    }
+
+    /// Divides the region of the first slice into slots and moves the request to one of them. [`Receiver::post_run`]
+    /// goes from one to the next.
+    ///
+    /// # Panics
+    /// If there is no such slot, or the last one would not be within the region.
+    pub fn cycle(&mut self, slots: Slots, slot: usize) {
+        self.cycle = self.elements.cycle(slots, slot);
     }
 
     /// Posts `n` receives into the same memory, with as few calls as possible.
@@ -147,7 +178,7 @@ impl Receiver {
     /// # Safety
     /// The chain ends within the array.
     #[inline]
-    unsafe fn post_chain(&mut self, bad: &mut *mut ibv_recv_wr) -> c_int {
+    unsafe fn post_chain(&mut self, bad: *mut *mut ibv_recv_wr) -> c_int {
         // SAFETY: the requests and their elements live as long as the receiver and are read by the library before it
         // returns. Queue pair and what it stands on are kept by `owner`, the memory by `elements`, past the completion
         // or up to the end of its registration. The table was found complete when the context was opened.

@@ -4,6 +4,7 @@ use std::ptr;
 
 use ibverbs_sys::{ibv_qp, ibv_send_flags, ibv_send_wr};
 
+use super::datagram::Destination;
 use super::memory::RemoteSlice;
 use super::post::{Partial, Sender};
 
@@ -134,6 +135,14 @@ impl Linked<'_> {
     #[inline]
     pub fn set_imm(&mut self, imm: u32) {
         self.0.set_imm(imm);
+    }
+
+    /// [`Sender::set_destination`]
+    ///
+    /// # Panics
+    /// As that.
+    pub fn set_destination(&mut self, destination: Destination) {
+        self.0.set_destination(destination);
     }
 
     /// [`Sender::set_id`]

@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 
 use ibverbs_sys::ibv_sge;
 
+use super::cycle::{Cycle, Slots};
 use super::memory::{Mr, Pd, assert_within};
 
 /// Part of a memory region; keeps it registered.
@@ -171,6 +172,38 @@ impl Elements {
         let address = self.bounds.address(offset);
         // SAFETY: within the list, which is alive and ours alone.
         unsafe { (*self.first.as_ptr()).addr = address };
+    }
+
+    /// The address of the first slice.
+    #[inline]
+    pub(super) fn first_address(&self) -> u64 {
+        // SAFETY: within the list, which is alive and ours alone.
+        unsafe { (*self.first.as_ptr()).addr }
+    }
+
+    /// Moves the first slice along its cycle.
+    ///
+    /// # Safety
+    /// The address is one of a cycle of [`Elements::cycle`].
+    #[inline]
+    pub(super) unsafe fn put_first(&mut self, address: u64) {
+        // SAFETY: within the list, which is alive and ours alone.
+        unsafe { (*self.first.as_ptr()).addr = address };
+    }
+
+    /// Divides the region of the first slice, and moves that to a slot. Returns the way through the slots.
+    ///
+    /// # Panics
+    /// If there is no such slot, or the slice would not be within the region in the last one.
+    pub(super) fn cycle(&mut self, slots: Slots, slot: usize) -> Cycle {
+        let cycle = Cycle::new(self.bounds.base, self.bounds.last_offset, slots, slot);
+        self.move_first(slot * slots.stride);
+        cycle
+    }
+
+    /// Where the region of the first slice begins.
+    pub(super) fn base(&self) -> u64 {
+        self.bounds.base
     }
 
     /// Moves a slice by its index, in the order in which they were given.

@@ -21,7 +21,7 @@ rules! {
         but rxe "6.1": "31 are taken where 16 were granted: the room of its ring." => rxe_a_full_receive_queue_refuses;
     a_send_waits_for_a_receive: "IBTA 9.7.5.2.8",
         "RNR retry count 7: a SEND without a receive at B waits without an end, and succeeds once there is one.";
-    nothing_overtakes_a_waiting_send: "IBTA 10.8.3.3",
+    nothing_overtakes_a_waiting_send: "IBTA 10.8.3",
         "RNR retry count 7: an RDMA WRITE posted behind a SEND that waits is not executed before it.";
     a_write_with_imm_waits_for_a_receive: "IBTA 9.7.5.2.8",
         "RNR retry count 7: an RDMA WRITE with immediate data waits for a receive, too.";

@@ -24,9 +24,9 @@ rules! {
         "Sent with a global route: the completion says so, and the header names the two addresses; that of IPv4 stands in the last 20 of the 40 bytes.";
     ud_of_the_whole_mtu: "IBTA 9.8.3",
         "SEND of as many bytes as the port's MTU, and of none, arrive.";
-    ud_longer_than_the_mtu: "IBTA 10.8.3, C10-93.1.1",
+    ud_longer_than_the_mtu: "IBTA C10-93.1.1",
         "SEND of one byte more than the port's MTU: nothing is sent, and that is no error; the next one arrives.";
-    ud_with_another_key: "IBTA 10.2.5; IBTA 9.6.1",
+    ud_with_another_key: "IBTA 9.6.1; IBTA 9.8.3",
         "SEND with another Q_Key than B's: A succeeds, B drops it, and its receive is there for the next one.";
     ud_without_a_receive: "IBTA 9.8.3; IBTA 9.9.3",
         "SEND without a receive at B: A succeeds, nothing of it is seen at B, and the next one fills the next receive.";
@@ -116,7 +116,7 @@ impl Station {
     fn post(&self, id: u64, local: Slice, destination: Destination) -> verbmark::error::Result<()> {
         let mut sender = self.qp.sender(Opcode::Send, local, destination, false);
         sender.set_id(id);
-        sender.post(true)
+        sender.post_signalled()
     }
 
     /// Sends the first `len` bytes, which must succeed.
@@ -212,7 +212,7 @@ fn ud_tells_who_sent(lab: &Lab) {
         b.receive(30, b.slice(IN, 100));
         let mut sender = a.qp.sender(opcode, a.slice(0, 8), a.to(&b), false);
         sender.set_imm(0x0102_0304);
-        sender.post(true).unwrap();
+        sender.post_signalled().unwrap();
         let wc = b.received();
         assert_eq!((wc.source_qp(), wc.qp_number()), (a.qp.number(), b.qp.number()));
         assert_eq!(wc.has_imm(), opcode == Opcode::SendWithImm);
@@ -350,7 +350,7 @@ fn ud_inline(lab: &Lab) {
     a.mr.region().write(0, &pattern(5, 32));
     b.receive(30, b.slice(IN, 100));
     let mut sender = a.qp.sender(Opcode::Send, a.slice(0, 32), a.to(&b), true);
-    sender.post(true).unwrap();
+    sender.post_signalled().unwrap();
     a.mr.region().write(0, &[0; 32]);
     assert!(b.received().is_success());
     assert_eq!(b.bytes(IN + GRH_BYTES, 32), pattern(5, 32));

@@ -37,35 +37,39 @@ pub(super) struct Other<'a> {
 }
 
 impl Source<'_> {
-    /// Waits for at least one completion on this queue, and looks at `other` from time to time. Returns how many of
-    /// `into` are filled, all of them successful.
-    #[inline(always)]
+    /// Waits until there is at least one completion, and looks at `other` from time to time. Returns how many of `into`
+    /// are filled, all of them successful.
+    ///
+    /// The loops poll once before they call this, and `first` is how many that brought: a completion that is there
+    /// already costs nothing of the waiting.
     pub(super) fn wait<W: Waiting>(
-        &mut self,
+        mut self,
+        first: Result<usize, Error>,
         into: &mut [Wc],
         mut other: Option<Other<'_>>,
         watch: &Watch<'_>,
         empty_polls: &mut u64,
     ) -> Result<usize, Halt> {
         let mut wait = W::default();
-        let got = loop {
-            let got = self.cq.poll(into)?;
-            if got > 0 {
-                break got;
-            }
-            if wait.idle(self, watch)?
+        let mut got = first?;
+        let mut tries = W::POLLS - 1;
+        *empty_polls += u64::from(got == 0);
+        while got == 0 {
+            let empty;
+            (got, empty) = self.cq.poll_up_to(into, tries)?;
+            *empty_polls += u64::from(empty);
+            tries = W::POLLS;
+            if got == 0
+                && wait.idle(&mut self, watch)?
                 && let Some(other) = &mut other
             {
                 other.look()?;
             }
-        };
-        *empty_polls += wait.empty_polls();
-        for wc in &into[..got] {
-            if !wc.is_success() {
-                return Err(failed(wc, other.map(|other| other.cq)));
-            }
         }
-        Ok(got)
+        match into[..got].iter().find(|wc| !wc.is_success()) {
+            None => Ok(got),
+            Some(wc) => Err(failed(wc, other.map(|other| other.cq))),
+        }
     }
 }
 

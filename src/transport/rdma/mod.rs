@@ -1,161 +1,27 @@
 //! Set-up of the RDMA path: device, port, memory, queues, and the two steps that connect them.
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Step};
-use crate::host;
 use crate::ops::{Arrival, Verb};
-use crate::plan::{Shape, Side, Site, Test, Wait};
-use crate::transport::path::{self, GidFact, PathChoice, PortFacts};
+use crate::plan::{Shape, Side, Test, Wait};
+use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::pattern::Pattern;
 use crate::verbs::{
-    self, Access, Address, Channel, Context, Cq, DeviceAttr, Grh, Init, LinkLayer, Mr, PortAttr, PortState,
-    Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts, Transport,
+    Access, Address, Channel, Cq, Grh, Init, Mr, Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts, Slots,
+    Transport,
 };
 
 mod completion;
 mod passive;
 mod ping_pong;
+mod port;
 mod stream;
 
 pub use passive::Passive;
 pub use ping_pong::PingPong;
+pub use port::Port;
 pub use stream::{Streamer, Taker};
-
-/// An open device with a usable port.
-#[derive(Debug)]
-pub struct Port {
-    context: Context,
-    number: u8,
-    wanted_gid: Option<u32>,
-    attr: PortAttr,
-    device: DeviceAttr,
-    gids: Vec<verbs::GidEntry>,
-}
-
-impl Port {
-    /// Opens the device a user named, or else the first whose port is usable.
-    ///
-    /// # Errors
-    /// No device, no such device, port not active, GID index beyond the table.
-    pub fn open(site: &Site) -> Result<Self> {
-        if let Some(name) = &site.device {
-            return Self::open_device(&verbs::find(name)?, site);
-        }
-        let devices = verbs::devices()?;
-        let real: Vec<_> =
-            devices.iter().filter(|device| device.provider() == verbs::ProviderKind::Libibverbs).collect();
-        let mut refusals = Vec::new();
-        for device in &real {
-            match Self::open_device(device, site) {
-                Ok(port) => return Ok(port),
-                Err(error) => refusals.push(error),
-            }
-        }
-        let emulated = devices.iter().find(|device| device.provider() == verbs::ProviderKind::Emulated);
-        match (refusals.into_iter().next(), emulated) {
-            (Some(error), _) if real.len() == 1 => Err(error),
-            (Some(error), _) => Err(Error {
-                message: format!("none of {} devices is usable; the first: {}", real.len(), error.message),
-                ..error
-            }),
-            (None, Some(device)) if site.may_emulate => Self::open_device(device, site),
-            (None, _) => Err(Error::failed(Step::OpenDevice, "this machine has no RDMA device")
-                .with_remedy(
-                    "load its driver (ls /sys/class/infiniband shows what the kernel has), create a software device \
-                     (rdma link add rxe0 type rxe netdev IF), or measure TCP alone with --tcp-only; --loopback \
-                     uses an emulated device",
-                )),
-        }
-    }
-
-    fn open_device(device: &verbs::Device, site: &Site) -> Result<Self> {
-        let context = device.open()?;
-        let attr = context.port(site.port)?;
-        let name = format!("{}/{}", device.name(), site.port);
-        if attr.state != PortState::Active {
-            return Err(Error::failed(Step::QueryPort, format!("port {name} is {}, not active", attr.state))
-                .with_remedy(match attr.link_layer {
-                    LinkLayer::Infiniband => "check the cable and that a subnet manager (opensm) runs",
-                    _ => "bring the interface up (ip link set IF up) and check the cable",
-                }));
-        }
-        if let Some(index) = site.gid_index.filter(|&index| index >= attr.gid_table_len) {
-            return Err(Error::failed(
-                Step::QueryPort,
-                format!(
-                    "GID index {index} is outside the table of {name}, which has {} entries",
-                    attr.gid_table_len
-                ),
-            )
-            .with_remedy("leave -x away to have the pair chosen, or see the table with `ibv_devinfo -v`"));
-        }
-        let gids = context.gid_table(site.port)?;
-        let device = context.attr()?;
-        Ok(Self { context, number: site.port, wanted_gid: site.gid_index, attr, device, gids })
-    }
-
-    /// What the other end must know before a path is chosen.
-    pub fn facts(&self) -> PortFacts {
-        let interfaces = host::interfaces().unwrap_or_default();
-        let prefix = |address: IpAddr| {
-            let held = interfaces.iter().flat_map(|interface| &interface.addresses);
-            held.into_iter().find(|held| held.ip == address).and_then(|held| held.prefix)
-        };
-        PortFacts {
-            name: format!("{}/{}", self.context.device().name(), self.number),
-            link_layer: self.attr.link_layer,
-            lid: self.attr.lid,
-            active_mtu: self.attr.active_mtu,
-            max_message: self.attr.max_msg_size,
-            max_reads_out: self.device.max_qp_init_rd_atom,
-            max_reads_in: self.device.max_qp_rd_atom,
-            gids: self
-                .gids
-                .iter()
-                .map(|entry| GidFact {
-                    index: entry.index,
-                    gid: entry.gid,
-                    kind: entry.kind,
-                    prefix: prefix(path::address(entry.gid)),
-                })
-                .collect(),
-            wanted: self.wanted_gid,
-        }
-    }
-
-    /// The device behind the port.
-    pub fn device(&self) -> &verbs::Device {
-        self.context.device()
-    }
-
-    /// Limits and firmware of the device.
-    pub fn device_attr(&self) -> &DeviceAttr {
-        &self.device
-    }
-
-    /// State and limits of the port.
-    pub fn attr(&self) -> &PortAttr {
-        &self.attr
-    }
-
-    /// The port's number, from 1.
-    pub fn number(&self) -> u8 {
-        self.number
-    }
-
-    /// The network interface of a GID, by its index.
-    pub fn netdev(&self, gid_index: u32) -> Option<String> {
-        let entry = self.gids.iter().find(|entry| entry.index == gid_index)?;
-        let interfaces = host::interfaces().ok()?;
-        interfaces
-            .into_iter()
-            .find(|interface| interface.index == entry.ifindex)
-            .map(|interface| interface.name)
-    }
-}
 
 /// What the other end must know to connect its queue pair to ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,6 +52,10 @@ const WORKING_SET: u64 = 1 << 20;
 const ALIGNMENT: u64 = 128;
 
 impl Layout {
+    fn slots(self) -> Slots {
+        Slots { stride: self.stride, count: self.slots }
+    }
+
     /// Latency has a slot to send from and one to land in; bandwidth has as many as messages may be outstanding, as
     /// far as a working set of 1 MiB holds them, and at least two.
     pub fn of(test: &Test) -> Result<Self> {
@@ -233,9 +103,9 @@ pub struct Rdma {
     side: Side,
     depth: u64,
     rx_depth: u64,
-    signal_every: u64,
+    signal_every: u32,
     /// Sends until the next one that asks for a completion.
-    until_signal: u64,
+    until_signal: u32,
     // Numbers that go on from size to size, the same at both ends.
     sent: u64,
     reaped: u64,
@@ -284,7 +154,7 @@ impl Prepared {
                 ..QpInit::new(&send_cq, &recv_cq)
             },
         )?;
-        qp.to_init(&Init { port: port.number, pkey_index: 0, access })?;
+        qp.to_init(&Init { port: port.number(), pkey_index: 0, access })?;
         let rdma = Rdma {
             qp,
             send_cq,
@@ -299,8 +169,8 @@ impl Prepared {
             side,
             depth: test.tx_depth.into(),
             rx_depth: if receives { test.rx_depth.into() } else { 0 },
-            signal_every: test.signal_every.into(),
-            until_signal: test.signal_every.into(),
+            signal_every: test.signal_every,
+            until_signal: test.signal_every,
             sent: 0,
             reaped: 0,
             receives_posted: 0,
@@ -311,7 +181,7 @@ impl Prepared {
             Side::Server => server.index,
         });
         let psn = fresh_psn(test.payload_seed, side);
-        Ok(Self { rdma, psn, port: port.number, gid_index, lid: port.attr.lid, access })
+        Ok(Self { rdma, psn, port: port.number(), gid_index, lid: port.attr().lid, access })
     }
 
     /// What the other end needs.
@@ -412,6 +282,21 @@ fn fresh_psn(seed: u64, side: Side) -> u32 {
 }
 
 impl Rdma {
+    /// The queue pair.
+    pub fn qp(&self) -> &Qp {
+        &self.qp
+    }
+
+    /// The test buffer.
+    pub fn memory(&self) -> &Mr {
+        &self.memory
+    }
+
+    /// The peer's test buffer.
+    pub fn remote(&self) -> RemoteSlice {
+        self.remote
+    }
+
     /// The queue pair's number.
     pub fn qp_number(&self) -> u32 {
         self.qp.number()
@@ -435,22 +320,18 @@ impl Rdma {
     /// Counts one more send. Whether it asks for a completion: each `signal_every`th does, so that no more than that
     /// many are ever without one behind them.
     #[inline(always)]
-    fn count_send(&mut self, must_signal: bool) -> bool {
+    fn count_send(&mut self) -> bool {
         self.sent += 1;
         self.until_signal -= 1;
-        let signalled = must_signal || self.until_signal == 0;
-        if signalled {
-            self.until_signal = self.signal_every;
-        }
-        signalled
+        self.until_signal == 0
+    }
+
+    fn slot(&self, message: u64) -> usize {
+        (message % self.layout.slots as u64) as usize
     }
 
     fn slot_offset(&self, message: u64) -> usize {
-        (message % self.layout.slots as u64) as usize * self.layout.stride
-    }
-
-    fn remote_slot(&self, message: u64) -> RemoteSlice {
-        RemoteSlice { addr: self.remote.addr + self.slot_offset(message) as u64, rkey: self.remote.rkey }
+        self.slot(message) * self.layout.stride
     }
 
     /// Writes the pattern of `seed` for a message of a bandwidth test into its slot.

@@ -1,6 +1,7 @@
 //! The data path of latency tests over a queue pair.
 
 use std::marker::PhantomData;
+use std::slice;
 
 use super::completion::{Other, Source};
 use super::{Rdma, Shape};
@@ -10,18 +11,19 @@ use crate::ops::{Arrival, Op, Opcode, Peer};
 use crate::plan::Side;
 use crate::transport::pattern::Pattern;
 use crate::transport::{Counted, Tally};
-use crate::verbs::{self, Receiver, Sender, Wc};
+use crate::verbs::{self, PollFailed, Receiver, Sender, Wc};
 
 /// Messages of verb `O` there and, if it echoes, back; waiting as `W` says.
 pub struct PingPong<'r, O, W> {
     rdma: &'r mut Rdma,
     sender: Sender,
     receiver: Receiver,
-    wc: [Wc; 1],
+    wc: Wc,
     size: usize,
-    /// Trips begun and ended on this path.
-    started: u64,
-    finished: u64,
+    /// Trips of the run before this path's first.
+    before: u64,
+    /// What is awaited belongs to the trip of the last message sent, and at the end that answers to the one after it.
+    ahead: u64,
     tally: Tally,
     _types: PhantomData<(O, W)>,
 }
@@ -48,21 +50,25 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
             .is_one_sided()
             .then(|| verbs::RemoteSlice { addr: rdma.remote.addr + remote as u64, rkey: rdma.remote.rkey });
         let inline = facts.may_inline && size as u64 <= u64::from(rdma.qp.caps().max_inline);
-        let sender = rdma.qp.sender(opcode(facts.opcode), rdma.memory.slice(local, size), remote, inline);
+        let mut sender = rdma.qp.sender(opcode(facts.opcode), rdma.memory.slice(local, size), remote, inline);
         let receiver = rdma.qp.receiver(rdma.memory.slice(rdma.layout.stride, rdma.layout.stride));
+        if facts.peer == Peer::Passive {
+            sender.set_signalled(true);
+        }
+        let (before, ahead) = (rdma.sent, (rdma.side == Side::Server).into());
         let mut path = Self {
             rdma,
             sender,
             receiver,
-            wc: [Wc::EMPTY],
+            wc: Wc::EMPTY,
             size,
-            started: 0,
-            finished: 0,
+            before,
+            ahead,
             tally: Tally::default(),
             _types: PhantomData,
         };
         if facts.arrival == Arrival::LastByte {
-            path.landing_flag(flag(0));
+            path.landing_flag(flag(before));
         }
         path
     }
@@ -76,54 +82,98 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         self.rdma.memory.region().store_release(at, value);
     }
 
-    /// Waits for the completion of the latest signalled send. It has no wake-up of its own: the message it belongs
-    /// to was answered, so that it is there or about to be.
+    /// Makes room for as many sends as may be posted until the next that is signalled. The completions waited for have
+    /// no wake-up of their own: the messages they belong to were answered, so that they are there or about to be.
+    #[cold]
+    fn make_room(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
+        let rdma = &mut *self.rdma;
+        while rdma.sent - rdma.reaped + u64::from(rdma.signal_every) > rdma.depth {
+            // Not into `self.wc`: the completion of the arrival is still to be checked.
+            let mut sent = Wc::EMPTY;
+            let first = rdma.send_cq.polled(rdma.send_cq.poll_one(&mut sent));
+            let source = Source { cq: &rdma.send_cq, channel: None };
+            source.wait::<Spin<false>>(first, slice::from_mut(&mut sent), None, watch, &mut 0)?;
+            rdma.reaped = sent.id();
+        }
+        Ok(())
+    }
+
+    /// Posts the message just counted so that it completes with its number.
     #[inline]
-    fn reap(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
-        let mut source = Source { cq: &self.rdma.send_cq, channel: None };
-        // Not into `self.wc`: the completion of the arrival is still to be checked.
-        let mut sent = [Wc::EMPTY];
-        source.wait::<Spin<false>>(&mut sent, None, watch, &mut 0)?;
-        self.rdma.reaped = sent[0].id();
+    fn post_signalled(&mut self) -> Result<(), Error> {
+        self.rdma.until_signal = self.rdma.signal_every;
+        self.sender.set_id(self.rdma.sent);
+        self.sender.set_signalled(true);
+        self.sender.post()?;
+        self.sender.set_signalled(false);
         Ok(())
     }
 
     #[inline(always)]
     fn wait_for_receive(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
+        match self.rdma.recv_cq.poll_one(&mut self.wc) {
+            Ok(true) if self.wc.is_success() => Ok(()),
+            first => self.wait_longer_for_receive(first, watch),
+        }
+    }
+
+    /// A function of its own, so that a completion that is there already costs nothing of the waiting.
+    #[inline(never)]
+    fn wait_longer_for_receive(
+        &mut self,
+        first: Result<bool, PollFailed>,
+        watch: &Watch<'_>,
+    ) -> Result<(), Halt> {
         let rdma = &mut *self.rdma;
-        let mut source = Source { cq: &rdma.recv_cq, channel: rdma.recv_channel.as_ref() };
+        let source = Source { cq: &rdma.recv_cq, channel: rdma.recv_channel.as_ref() };
         let other = Other { cq: &rdma.send_cq, done: &mut rdma.reaped };
-        source.wait::<W>(&mut self.wc, Some(other), watch, &mut self.tally.empty_polls)?;
-        rdma.taken += 1;
-        Ok(())
+        let (first, into) = (rdma.recv_cq.polled(first), slice::from_mut(&mut self.wc));
+        source.wait::<W>(first, into, Some(other), watch, &mut self.tally.empty_polls).map(drop)
     }
 
     #[inline(always)]
     fn wait_for_send(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
-        let rdma = &mut *self.rdma;
-        let mut source = Source { cq: &rdma.send_cq, channel: rdma.send_channel.as_ref() };
-        source.wait::<W>(&mut self.wc, None, watch, &mut self.tally.empty_polls)?;
-        rdma.reaped = rdma.sent;
-        Ok(())
+        match self.rdma.send_cq.poll_one(&mut self.wc) {
+            Ok(true) if self.wc.is_success() => Ok(()),
+            first => self.wait_longer_for_send(first, watch),
+        }
+    }
+
+    #[inline(never)]
+    fn wait_longer_for_send(
+        &mut self,
+        first: Result<bool, PollFailed>,
+        watch: &Watch<'_>,
+    ) -> Result<(), Halt> {
+        let rdma = &*self.rdma;
+        let source = Source { cq: &rdma.send_cq, channel: rdma.send_channel.as_ref() };
+        let (first, into) = (rdma.send_cq.polled(first), slice::from_mut(&mut self.wc));
+        source.wait::<W>(first, into, None, watch, &mut self.tally.empty_polls).map(drop)
     }
 
     #[inline(always)]
     fn wait_for_last_byte(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
         let at = self.landing() + self.size - 1;
-        let expected = flag(self.finished + 1);
+        let expected = flag(self.rdma.sent + self.ahead);
         let mut wait = Spin::<false>::default();
         loop {
-            if self.rdma.memory.region().load_acquire(at) == expected {
-                break;
+            for tries in 0..Spin::<false>::POLLS {
+                if self.rdma.memory.region().load_acquire(at) == expected {
+                    self.tally.empty_polls += u64::from(tries);
+                    return Ok(());
+                }
             }
+            self.tally.empty_polls += u64::from(Spin::<false>::POLLS);
             let rdma = &mut *self.rdma;
             let mut source = Source { cq: &rdma.send_cq, channel: None };
-            if wait.idle(&mut source, watch)? {
-                Other { cq: &rdma.send_cq, done: &mut rdma.reaped }.look()?;
-            }
+            wait.idle(&mut source, watch)?;
+            Other { cq: &rdma.send_cq, done: &mut rdma.reaped }.look()?;
         }
-        self.tally.empty_polls += wait.empty_polls();
-        Ok(())
+    }
+
+    /// The number on this path, from 1, of the trip whose message is awaited or has just arrived.
+    fn awaited(&self) -> u64 {
+        self.rdma.sent + self.ahead - self.before
     }
 
     /// The pattern of what arrives in trip `trip`, or of what is sent in it.
@@ -157,40 +207,43 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
     #[inline(always)]
     fn start(&mut self, _watch: &Watch<'_>) -> Result<(), Halt> {
         let facts = const { O::FACTS };
-        self.started += 1;
+        let signalled = if const { matches!(O::FACTS.peer, Peer::Echoes) } {
+            self.rdma.count_send()
+        } else {
+            self.rdma.sent += 1;
+            false
+        };
         if facts.arrival == Arrival::LastByte {
-            self.rdma.memory.region().store_release(self.size - 1, flag(self.started));
+            self.rdma.memory.region().store_release(self.size - 1, flag(self.rdma.sent));
         }
         if facts.carries_imm() {
-            self.sender.set_imm(self.started as u32);
+            self.sender.set_imm(self.rdma.sent as u32);
         }
-        let signalled = self.rdma.count_send(matches!(facts.peer, Peer::Passive));
-        self.sender.set_id(self.rdma.sent);
-        self.sender.post(signalled)?;
+        if signalled {
+            self.post_signalled()?;
+        } else {
+            self.sender.post()?;
+        }
         Ok(())
     }
 
     #[inline(always)]
     fn finish(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
         match const { O::FACTS.arrival } {
-            Arrival::RecvCompletion => self.wait_for_receive(watch)?,
-            Arrival::LastByte => self.wait_for_last_byte(watch)?,
-            Arrival::Never => self.wait_for_send(watch)?,
+            Arrival::RecvCompletion => self.wait_for_receive(watch),
+            Arrival::LastByte => self.wait_for_last_byte(watch),
+            Arrival::Never => self.wait_for_send(watch),
         }
-        self.finished += 1;
-        Ok(())
     }
 
     #[inline(always)]
     fn settle(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
         if const { matches!(O::FACTS.arrival, Arrival::RecvCompletion) } {
             self.receiver.post()?;
-            self.rdma.receives_posted += 1;
         }
-        if const { matches!(O::FACTS.peer, Peer::Echoes) }
-            && self.rdma.sent - self.rdma.reaped >= self.rdma.depth
-        {
-            self.reap(watch)?;
+        let has_just_signalled = self.rdma.until_signal == self.rdma.signal_every;
+        if const { matches!(O::FACTS.peer, Peer::Echoes) } && has_just_signalled {
+            self.make_room(watch)?;
         }
         Ok(())
     }
@@ -200,17 +253,19 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
         match O::FACTS.peer {
             // What lands must not be what landed before.
             Peer::Passive => {
-                Pattern::new(!self.rdma.seed, self.started).stamp(region, self.landing(), self.size)
+                Pattern::new(!self.rdma.seed, self.rdma.sent).stamp(region, self.landing(), self.size)
             }
-            Peer::Echoes => self.pattern(self.started + 1, false).stamp(region, 0, self.patterned()),
+            Peer::Echoes => {
+                self.pattern(self.rdma.sent + 1 - self.before, false).stamp(region, 0, self.patterned())
+            }
         }
     }
 
     fn check(&mut self) -> Result<(), Halt> {
-        let trip = self.finished;
+        let trip = self.awaited();
         let region = self.rdma.memory.region();
         self.pattern(trip, true).check(region, self.landing(), self.patterned(), trip)?;
-        let wc = &self.wc[0];
+        let wc = &self.wc;
         let wrong = |what: &str, is: u32, should: u32| {
             Err(Halt::Failed(Error::invalid(
                 Step::Check,
@@ -220,8 +275,8 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
         if O::FACTS.arrival == Arrival::RecvCompletion && wc.byte_len() as usize != self.size {
             return wrong("length", wc.byte_len(), self.size as u32);
         }
-        if O::FACTS.carries_imm() && wc.imm() != trip as u32 {
-            return wrong("immediate data", wc.imm(), trip as u32);
+        if O::FACTS.carries_imm() && wc.imm() != (trip + self.before) as u32 {
+            return wrong("immediate data", wc.imm(), (trip + self.before) as u32);
         }
         Ok(())
     }

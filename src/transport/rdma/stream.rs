@@ -20,9 +20,6 @@ pub struct Streamer<'r, O, W> {
     sender: Sender,
     wcs: [Wc; BATCH],
     size: usize,
-    /// The slot of the next message, in bytes from the start of the buffer.
-    at: usize,
-    end: usize,
     tally: Tally,
     _types: PhantomData<(O, W)>,
 }
@@ -32,46 +29,37 @@ impl<'r, O: Op, W: Waiting> Streamer<'r, O, W> {
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
         debug_assert_eq!(rdma.shape, Shape::Bandwidth);
         let facts = const { O::FACTS };
-        let at = rdma.slot_offset(rdma.sent);
-        let remote = facts.is_one_sided().then(|| rdma.remote_slot(rdma.sent));
         let inline = facts.may_inline && size as u64 <= u64::from(rdma.qp.caps().max_inline);
-        let sender = rdma.qp.sender(opcode(facts.opcode), rdma.memory.slice(at, size), remote, inline);
-        let end = rdma.layout.stride * rdma.layout.slots;
-        Self {
-            rdma,
-            sender,
-            wcs: [Wc::EMPTY; BATCH],
-            size,
-            at,
-            end,
-            tally: Tally::default(),
-            _types: PhantomData,
+        let remote = facts.is_one_sided().then_some(rdma.remote);
+        let mut sender = rdma.qp.sender(opcode(facts.opcode), rdma.memory.slice(0, size), remote, inline);
+        let next = rdma.slot(rdma.sent);
+        match remote {
+            Some(remote) => sender.cycle_both(rdma.layout.slots(), next, remote),
+            None => sender.cycle(rdma.layout.slots(), next),
         }
+        Self { rdma, sender, wcs: [Wc::EMPTY; BATCH], size, tally: Tally::default(), _types: PhantomData }
     }
 
+    /// Posts messages of which none asks for its completion.
     #[inline(always)]
-    fn post_one(&mut self, must_signal: bool) -> Result<()> {
+    fn post_run(&mut self, count: u64) -> Result<()> {
         let facts = const { O::FACTS };
-        let signalled = self.rdma.count_send(must_signal);
-        if signalled {
-            self.sender.set_id(self.rdma.sent);
-        }
-        if facts.carries_imm() {
-            self.sender.set_imm(self.rdma.sent as u32);
-        }
-        let remote = if facts.is_one_sided() {
-            let mut remote = self.rdma.remote;
-            remote.addr += self.at as u64;
-            Some(remote)
-        } else {
-            None
-        };
-        self.sender.move_to(self.at, remote);
-        self.at += self.rdma.layout.stride;
-        if self.at == self.end {
-            self.at = 0;
-        }
-        self.sender.post(signalled)
+        // The peer counts from one.
+        let imm = facts.carries_imm().then_some(self.rdma.sent as u32 + 1);
+        self.sender.post_run(count, facts.is_one_sided(), imm)?;
+        self.rdma.sent += count;
+        Ok(())
+    }
+
+    /// Posts one that completes with its number.
+    #[inline(always)]
+    fn post_signalled(&mut self) -> Result<()> {
+        self.rdma.until_signal = self.rdma.signal_every;
+        self.sender.set_id(self.rdma.sent + 1);
+        self.sender.set_signalled(true);
+        self.post_run(1)?;
+        self.sender.set_signalled(false);
+        Ok(())
     }
 }
 
@@ -84,18 +72,27 @@ impl<O, W> Counted for Streamer<'_, O, W> {
 impl<O: Op, W: Waiting> Stream for Streamer<'_, O, W> {
     #[inline(always)]
     fn post(&mut self, count: u64, last: bool, _watch: &Watch<'_>) -> Result<(), Halt> {
-        for _ in 1..count {
-            self.post_one(false)?;
+        let mut left = count;
+        while left > 0 {
+            let run = left.min(self.rdma.until_signal.into());
+            left -= run;
+            if run == u64::from(self.rdma.until_signal) || (last && left == 0) {
+                self.post_run(run - 1)?;
+                self.post_signalled()?;
+            } else {
+                self.post_run(run)?;
+                self.rdma.until_signal -= run as u32;
+            }
         }
-        self.post_one(last)?;
         Ok(())
     }
 
     #[inline(always)]
     fn reap(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         let rdma = &mut *self.rdma;
-        let mut source = Source { cq: &rdma.send_cq, channel: rdma.send_channel.as_ref() };
-        let got = source.wait::<W>(&mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
+        let source = Source { cq: &rdma.send_cq, channel: rdma.send_channel.as_ref() };
+        let first = rdma.send_cq.poll(&mut self.wcs);
+        let got = source.wait::<W>(first, &mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
         let done = self.wcs[got - 1].id();
         let new = done - rdma.reaped;
         rdma.reaped = done;
@@ -129,9 +126,6 @@ pub struct Taker<'r, O, W> {
     receiver: Receiver,
     wcs: [Wc; BATCH],
     size: usize,
-    /// Where the next receive posted will land.
-    at: usize,
-    end: usize,
     tally: Tally,
     _types: PhantomData<(O, W)>,
 }
@@ -140,19 +134,9 @@ impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
         debug_assert_eq!(rdma.shape, Shape::Bandwidth);
-        let at = rdma.slot_offset(rdma.receives_posted);
-        let receiver = rdma.qp.receiver(rdma.memory.slice(at, rdma.layout.stride));
-        let end = rdma.layout.stride * rdma.layout.slots;
-        Self {
-            rdma,
-            receiver,
-            wcs: [Wc::EMPTY; BATCH],
-            size,
-            at,
-            end,
-            tally: Tally::default(),
-            _types: PhantomData,
-        }
+        let mut receiver = rdma.qp.receiver(rdma.memory.slice(0, rdma.layout.stride));
+        receiver.cycle(rdma.layout.slots(), rdma.slot(rdma.receives_posted));
+        Self { rdma, receiver, wcs: [Wc::EMPTY; BATCH], size, tally: Tally::default(), _types: PhantomData }
     }
 
     fn check_completion(&self, wc: &Wc, message: u64) -> Result<()> {
@@ -180,16 +164,10 @@ impl<O: Op, W: Waiting> Sink for Taker<'_, O, W> {
     #[inline(always)]
     fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         let rdma = &mut *self.rdma;
-        let mut source = Source { cq: &rdma.recv_cq, channel: rdma.recv_channel.as_ref() };
-        let got = source.wait::<W>(&mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
-        for _ in 0..got {
-            self.receiver.move_to(self.at);
-            self.at += rdma.layout.stride;
-            if self.at == self.end {
-                self.at = 0;
-            }
-            self.receiver.post()?;
-        }
+        let source = Source { cq: &rdma.recv_cq, channel: rdma.recv_channel.as_ref() };
+        let first = rdma.recv_cq.poll(&mut self.wcs);
+        let got = source.wait::<W>(first, &mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
+        self.receiver.post_run(got)?;
         rdma.receives_posted += got as u64;
         rdma.taken += got as u64;
         if VERIFY {

@@ -239,8 +239,9 @@ impl Qp {
         position: u32,
     ) -> Result<u32, Stop> {
         let pulls = wire::pulls(wr.opcode);
+        let mut local = Pieces::new();
         // SAFETY: the caller's contract.
-        let local = unsafe { self.local(wr) }?;
+        unsafe { self.find_local(wr, &mut local) }?;
         let wrong_size = wire::is_atomic(wr.opcode) && local.total != size_of::<u64>() as u64;
         if local.total > u64::from(queue.max_message) || wrong_size {
             return Err(Stop::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR));
@@ -298,21 +299,21 @@ impl Qp {
         }
     }
 
-    /// The memory of a work request on this side.
+    /// Puts the memory of a work request on this side into `local`, which is empty.
     ///
     /// # Safety
     /// As for [`Qp::execute`].
     #[inline(always)]
-    pub(super) unsafe fn local(&self, wr: &ibv_send_wr) -> Result<Pieces, Stop> {
+    pub(super) unsafe fn find_local(&self, wr: &ibv_send_wr, local: &mut Pieces) -> Result<(), Stop> {
         // SAFETY: the caller's contract.
         let entries = unsafe { entries(wr) };
-        let found = if wr.send_flags & INLINE != 0 {
-            Some(inline_pieces(entries))
-        } else {
-            let to = if wire::pulls(wr.opcode) { Use::Scatter } else { Use::Gather };
-            // SAFETY: the lock of a send queue that `numbers` knows is held.
-            unsafe { Pieces::find(self.pd.as_ibv(), entries, to) }
-        };
+        if wr.send_flags & INLINE != 0 {
+            add_inline(local, entries);
+            return Ok(());
+        }
+        let to = if wire::pulls(wr.opcode) { Use::Scatter } else { Use::Gather };
+        // SAFETY: the lock of a send queue that `numbers` knows is held.
+        let found = unsafe { local.find(self.pd.as_ibv(), entries, to) };
         found.ok_or(Stop::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR))
     }
 
@@ -451,18 +452,16 @@ unsafe fn is_datagram(wr: &ibv_send_wr) -> bool {
     wire::is_send(wr.opcode) && !unsafe { wr.wr.ud.ah }.is_null()
 }
 
-/// The memory of an inline work request, which needs no key.
+/// Appends the memory of an inline work request, which needs no key.
 #[inline(always)]
-fn inline_pieces(entries: &[ibv_sge]) -> Pieces {
+fn add_inline(pieces: &mut Pieces, entries: &[ibv_sge]) {
     debug_assert!(entries.len() <= limits::MAX_SGE);
-    let mut pieces = Pieces::new();
     for entry in entries {
         if entry.length > 0 {
             let at = ptr::with_exposed_provenance_mut(entry.addr as usize);
             pieces.push(Piece { at, len: entry.length as usize });
         }
     }
-    pieces
 }
 
 /// A copy of the payload with a byte changed, and the memory it is in.

@@ -170,15 +170,17 @@ impl Qp {
             self.pd.context.count_dropped();
             return Ok(());
         };
+        let mut into = Pieces::new();
         // SAFETY: the caller's contract.
-        let Some(into) = (unsafe { self.scatter(pd, receive, len) }) else {
+        let found = unsafe { self.scatter(pd, receive, len, &mut into) };
+        if found.is_none() {
             match shared {
                 Some(_) => self.fail_shared(receive, ibv_wc_status::IBV_WC_LOC_PROT_ERR),
                 None => self.fail_receive(responder, ibv_wc_status::IBV_WC_LOC_PROT_ERR),
             }
             self.fail_responder(responder, ibv_wc_status::IBV_WC_REM_OP_ERR);
             return Err(OPERATION_FAILED);
-        };
+        }
         let mut completion = self.arrival(receive, request, ibv_wc_opcode::IBV_WC_RECV);
         completion.byte_len = len as u32;
         if let Some(mut header) = envelope.header {
@@ -252,11 +254,13 @@ impl Qp {
                 if receive.room() < len {
                     return Err(self.too_long(responder));
                 }
+                let mut into = Pieces::new();
                 // SAFETY: the caller's contract.
-                let Some(into) = (unsafe { self.scatter(&self.pd, receive, len) }) else {
+                let found = unsafe { self.scatter(&self.pd, receive, len, &mut into) };
+                if found.is_none() {
                     self.fail_receive(responder, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
                     return Err(OPERATION_FAILED);
-                };
+                }
                 // SAFETY: both sides were found by their keys, and there is room.
                 unsafe { memory::copy(request.local.as_slice(), into.as_slice()) };
                 let completion = self.arrival(receive, request, ibv_wc_opcode::IBV_WC_RECV);
@@ -352,13 +356,19 @@ impl Qp {
             .ok_or(ACCESS_VIOLATION)
     }
 
-    /// The first `len` bytes that a receive has room for; `None` when a key does not give them in `pd`.
+    /// Puts the first `len` bytes that a receive has room for into `pieces`, which is empty; `None` when a key does not
+    /// give them in `pd`.
     ///
     /// # Safety
     /// As for [`Qp::respond`].
     #[inline(always)]
-    pub(super) unsafe fn scatter(&self, pd: &Pd, receive: &Receive, len: u64) -> Option<Pieces> {
-        let mut pieces = Pieces::new();
+    pub(super) unsafe fn scatter(
+        &self,
+        pd: &Pd,
+        receive: &Receive,
+        len: u64,
+        pieces: &mut Pieces,
+    ) -> Option<()> {
         for entry in receive.entries() {
             let wanted = len - pieces.total;
             if wanted == 0 {
@@ -371,7 +381,7 @@ impl Qp {
                     .push(unsafe { memory::find(pd.as_ibv(), entry.lkey, entry.addr, part, Use::Scatter) }?);
             }
         }
-        Some(pieces)
+        Some(())
     }
 
     /// What the owner is told of a message that arrived.

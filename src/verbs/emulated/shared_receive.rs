@@ -19,7 +19,7 @@ use nix::errno::Errno;
 
 use super::async_event::AsyncEvent;
 use super::limits;
-use super::memory::{self, Pd};
+use super::memory::{self, Pd, Pieces};
 use super::queue_pair::{Qp, Transport};
 use super::receive_queue::Receive;
 use super::responder::{INVALID_REQUEST, OPERATION_FAILED, Refusal, Responder};
@@ -258,11 +258,13 @@ impl Qp {
                 }
                 return Err(INVALID_REQUEST);
             }
+            let mut into = Pieces::new();
             // SAFETY: the caller's contract.
-            let Some(into) = (unsafe { self.scatter(&queue.pd, &receive, request.local.total) }) else {
+            let found = unsafe { self.scatter(&queue.pd, &receive, request.local.total, &mut into) };
+            if found.is_none() {
                 self.fail_shared(&receive, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
                 return Err(OPERATION_FAILED);
-            };
+            }
             // SAFETY: both sides were found by their keys, and there is room.
             unsafe { memory::copy(request.local.as_slice(), into.as_slice()) };
             ibv_wc_opcode::IBV_WC_RECV

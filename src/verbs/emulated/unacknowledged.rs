@@ -6,6 +6,7 @@ use ibverbs_sys::{ibv_send_wr, ibv_wc_status};
 
 use super::address_handle::AddressHandle;
 use super::device::LinkLayer;
+use super::memory::Pieces;
 use super::queue_pair::{Qp, Transport};
 use super::requester::{Stop, corrupted_copy};
 use super::send_queue::{PSN_MASK, SendQueue};
@@ -41,8 +42,9 @@ impl Qp {
         wr: &ibv_send_wr,
         position: u32,
     ) -> Result<u32, Stop> {
+        let mut local = Pieces::new();
         // SAFETY: the caller's contract.
-        let local = unsafe { self.local(wr) }?;
+        unsafe { self.find_local(wr, &mut local) }?;
         if local.total > u64::from(queue.max_message) {
             return Err(Stop::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR));
         }

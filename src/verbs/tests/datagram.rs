@@ -51,7 +51,7 @@ fn datagrams_arrive_behind_the_space_for_their_header() {
             let header = peer.end.mr.slice(0, GRH_BYTES);
             let mut receiver = peer.qp.receiver([header, peer.end.mr.slice(1000, 7)]);
             receiver.post().unwrap();
-            sender.post(true).unwrap();
+            sender.post_signalled().unwrap();
             assert_eq!(a.end.sent(), [(0, WcStatus::SUCCESS)]);
             let wc = taken(&peer.recv_cq)[0];
             assert_eq!((wc.byte_len() as usize, wc.source_qp(), wc.imm()), (GRH_BYTES + 7, a.qp.number(), 5));
@@ -69,10 +69,23 @@ fn a_sender_keeps_what_its_datagrams_need() {
     let Station { qp, end: End { mr, send_cq, .. }, .. } = a;
     let mut sender = qp.sender(Opcode::Send, mr.slice(0, 8), to, false);
     drop((qp, mr));
-    sender.post(true).unwrap();
+    sender.post_signalled().unwrap();
     assert_eq!(gist(&taken(&send_cq)), [(0, WcStatus::SUCCESS)]);
     drop(sender);
     assert_eq!(taken(&b.recv_cq).len(), 1);
+}
+
+#[test]
+fn datagrams_of_a_list_go_to_many() {
+    let (a, b, c) = (Station::new("emu0"), Station::new("emu0"), Station::new("emu0"));
+    let sender = || a.qp.sender(Opcode::Send, a.end.mr.slice(0, 7), a.to(&b), false);
+    let mut list = SendList::new(vec![sender(), sender()]);
+    list.request(1).set_destination(a.to(&c));
+    for peer in [&b, &c] {
+        peer.qp.receiver(peer.end.mr.slice(0, 100)).post().unwrap();
+    }
+    list.post().unwrap();
+    assert_eq!((taken(&b.recv_cq).len(), taken(&c.recv_cq).len()), (1, 1));
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn slices_are_gathered_and_scattered_in_their_order() {
     let mut sender = a.qp.sender(Opcode::Send, local, None, false);
     let mut receiver = b.qp.receiver([b.mr.slice(100, 2), b.mr.slice(200, 100)]);
     receiver.post().unwrap();
-    sender.post(true).unwrap();
+    sender.post_signalled().unwrap();
     assert_eq!((b.bytes(100, 2), b.bytes(200, 7)), (b"th".to_vec(), b"ree one".to_vec()));
     assert_eq!(b.received()[0].byte_len(), 9);
 
@@ -21,7 +21,7 @@ fn slices_are_gathered_and_scattered_in_their_order() {
     receiver.move_slice(1, 300);
     receiver.move_to(110);
     receiver.post().unwrap();
-    sender.post(true).unwrap();
+    sender.post_signalled().unwrap();
     assert_eq!((b.bytes(110, 2), b.bytes(300, 7)), (b"th".to_vec(), b"ree two".to_vec()));
     assert_eq!(a.sent(), [(0, WcStatus::SUCCESS); 2]);
 }
@@ -31,10 +31,10 @@ fn reads_scatter_too_and_nothing_is_a_message() {
     let (a, b) = pair("emu0");
     b.mr.region().write(50, b"remote");
     let into = [a.mr.slice(0, 2), a.mr.slice(10, 4)];
-    a.qp.sender(Opcode::RdmaRead, into, Some(b.mr.remote(50)), false).post(true).unwrap();
+    a.qp.sender(Opcode::RdmaRead, into, Some(b.mr.remote(50)), false).post_signalled().unwrap();
     assert_eq!((a.bytes(0, 2), a.bytes(10, 4)), (b"re".to_vec(), b"mote".to_vec()));
     b.qp.receiver(b.mr.slice(0, 0)).post().unwrap();
-    a.qp.sender(Opcode::Send, [a.mr.slice(0, 0), a.mr.slice(9, 0)], None, false).post(true).unwrap();
+    a.qp.sender(Opcode::Send, [a.mr.slice(0, 0), a.mr.slice(9, 0)], None, false).post_signalled().unwrap();
     assert_eq!(a.sent(), [(0, WcStatus::SUCCESS); 2]);
     assert_eq!(b.received()[0].byte_len(), 0);
 }

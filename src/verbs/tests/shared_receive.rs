@@ -1,6 +1,7 @@
 //! Receives that several queue pairs take.
 
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -45,7 +46,7 @@ fn send(end: &End, opcode: Opcode, text: &[u8], id: u64, to: Option<RemoteSlice>
     end.mr.region().write(0, text);
     let mut sender = end.qp.sender(opcode, end.mr.slice(0, text.len()), to, false);
     sender.set_id(id);
-    sender.post(true).unwrap();
+    sender.post_signalled().unwrap();
 }
 
 #[test]
@@ -150,6 +151,48 @@ fn senders_that_sleep_for_a_shared_receive_are_woken() {
 }
 
 #[test]
+fn no_sender_sleeps_for_ever_while_receives_are_posted() {
+    const EACH: usize = 300;
+    let (first, srq) = End::sharing("emu0", Transport::Rc);
+    let second = another(&first, Transport::Rc, &srq);
+    let servers = [first, second];
+    let clients = servers.each_ref().map(|server| {
+        let (client, channel) = End::with_channel("emu0", Transport::Rc);
+        client.connect(server);
+        server.connect(&client);
+        (client, channel)
+    });
+    std::thread::scope(|scope| {
+        for (client, channel) in &clients {
+            scope.spawn(move || {
+                let mut sender = client.qp.sender(Opcode::Send, client.mr.slice(0, 8), None, false);
+                for _ in 0..EACH {
+                    // Armed before the post, and not polled before the event: only the event can say that it is done.
+                    client.send_cq.arm().unwrap();
+                    sender.post_signalled().unwrap();
+                    let timeout = PollTimeout::from(30_000_u16);
+                    let woken = poll(&mut [PollFd::new(channel.as_fd(), PollFlags::POLLIN)], timeout);
+                    assert_eq!(woken, Ok(1), "nobody woke it");
+                    assert!(channel.take_event().unwrap());
+                    assert_eq!(client.sent(), [(0, OK)]);
+                }
+            });
+        }
+        let mut receiver = srq.receiver(servers[0].mr.slice(0, 8));
+        let (mut posted, mut taken) = (0, 0);
+        let start = Instant::now();
+        while taken < 2 * EACH {
+            assert!(start.elapsed() < Duration::from_secs(60), "{taken} of {posted} arrived");
+            if posted < 2 * EACH && posted - taken < 2 {
+                receiver.post().unwrap();
+                posted += 1;
+            }
+            taken += servers[0].received().len();
+        }
+    });
+}
+
+#[test]
 fn datagrams_take_shared_receives() {
     let end = End::new("emu0", Transport::Rc);
     let srq = end.pd.create_srq(4, 2).unwrap();
@@ -163,7 +206,7 @@ fn datagrams_take_shared_receives() {
     let mut sender = qp.sender(Opcode::Send, end.mr.slice(0, 8), destination, false);
     let mut roomy = srq.receiver(end.mr.slice(200, GRH_BYTES + 8));
     roomy.post().unwrap();
-    sender.post(true).unwrap();
+    sender.post_signalled().unwrap();
     let received = end.received();
     assert_eq!((gist(&received), received[0].byte_len() as usize), (vec![(0, OK)], GRH_BYTES + 8));
     assert_eq!((received[0].qp_number(), end.sent()), (qp.number(), vec![(0, OK)]));
@@ -172,7 +215,7 @@ fn datagrams_take_shared_receives() {
     short.post().unwrap();
     roomy.post().unwrap();
     for dropped in 1..=2 {
-        sender.post(true).unwrap();
+        sender.post_signalled().unwrap();
         assert_eq!((end.sent(), end.context.dropped()), (vec![(0, OK)], Some(dropped)));
     }
     assert!(end.received().is_empty(), "the oldest is still the one that is too short");

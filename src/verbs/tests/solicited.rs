@@ -15,15 +15,15 @@ fn a_queue_armed_for_solicited_completions_wakes_for_those_and_for_errors() {
     receiver.post_many(8).unwrap();
     let mut sender = a.qp.sender(Opcode::Send, a.mr.slice(0, 8), None, false);
     b.recv_cq.arm_solicited().unwrap();
-    sender.post(true).unwrap();
+    sender.post_signalled().unwrap();
     assert!(!channel.take_event().unwrap());
     sender.set_solicited(true);
-    sender.post(true).unwrap();
+    sender.post_signalled().unwrap();
     assert!(channel.take_event().unwrap());
 
     b.recv_cq.arm_solicited().unwrap();
     sender.set_solicited(false);
-    sender.post(true).unwrap();
+    sender.post_signalled().unwrap();
     assert!(!channel.take_event().unwrap(), "it can be taken back");
     let mut list = SendList::new(vec![sender]);
     list.request(0).set_solicited(true);

@@ -23,7 +23,7 @@ fn an_unreliable_connection_sends_and_writes() {
             }
             let mut sender = a.qp.sender(opcode, local.clone(), Some(b.mr.remote(offset)), true);
             sender.set_imm(77);
-            sender.post(true).unwrap();
+            sender.post_signalled().unwrap();
             assert_eq!(a.sent(), [(0, WcStatus::SUCCESS)]);
             assert_eq!(b.bytes(offset, 7), b"payload", "{opcode:?}");
             let received = b.received();
@@ -38,7 +38,7 @@ fn an_unreliable_connection_sends_and_writes() {
 #[test]
 fn a_message_without_a_receive_is_gone_and_counted() {
     let (a, b) = pair_over("emu0", Transport::Uc);
-    a.qp.sender(Opcode::Send, a.mr.slice(0, 7), None, false).post(true).unwrap();
+    a.qp.sender(Opcode::Send, a.mr.slice(0, 7), None, false).post_signalled().unwrap();
     assert_eq!(a.sent(), [(0, WcStatus::SUCCESS)]);
     assert_eq!((a.context.dropped(), b.context.dropped()), (Some(0), Some(1)));
 }
@@ -48,7 +48,7 @@ fn an_unreliable_connection_has_no_reads_and_no_atomics() {
     let (a, b) = pair_over("emu0", Transport::Uc);
     for opcode in [Opcode::RdmaRead, Opcode::CompareSwap, Opcode::FetchAdd] {
         let mut sender = a.qp.sender(opcode, a.mr.slice(0, 8), Some(b.mr.remote(0)), false);
-        let error = sender.post(true).unwrap_err();
+        let error = sender.post_signalled().unwrap_err();
         assert!(error.message.contains("Invalid argument"), "{}", error.message);
     }
 }
@@ -63,10 +63,10 @@ fn a_send_queue_in_error_is_brought_back() {
     let mut receiver = b.qp.receiver(b.mr.slice(0, 8));
     let mut sender = a.qp.sender(Opcode::Send, a.mr.slice(0, 8), None, false);
     receiver.post_many(3).unwrap();
-    sender.post(true).unwrap();
-    sender.post(true).unwrap();
+    sender.post_signalled().unwrap();
+    sender.post_signalled().unwrap();
     assert_eq!(a.qp.state().unwrap(), QpState::Sqe);
     a.qp.recover().unwrap();
-    sender.post(false).unwrap();
+    sender.post().unwrap();
     assert_eq!((b.received().len(), a.qp.state().unwrap()), (3, QpState::Rts));
 }

@@ -184,11 +184,12 @@ impl End {
             sender.set_atomic(compare_add, swap);
         }
         sender.set_solicited(request.solicited);
+        sender.set_signalled(request.signalled);
         sender
     }
 
     pub fn post(&self, request: &Request) -> Result<()> {
-        self.sender(request).post(request.signalled)
+        self.sender(request).post()
     }
 
     /// Posts all of them, which must succeed.
