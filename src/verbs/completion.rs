@@ -13,7 +13,7 @@ use super::wc::Wc;
 use crate::error::{Error, Result, Step};
 
 /// Completion channel: a descriptor that becomes readable when an armed completion queue of it gets an entry. Clones
-/// share it.
+/// share it; it is destroyed when the last of them and the last queue on it are gone.
 #[derive(Debug, Clone)]
 pub struct Channel(Arc<ChannelInner>);
 
@@ -74,7 +74,8 @@ impl AsFd for Channel {
     }
 }
 
-/// Completion queue. Clones share it.
+/// Completion queue. Clones share it, and each completion goes to one of those that poll; it is destroyed when the last
+/// clone and the last queue pair that uses it are gone.
 #[derive(Debug, Clone)]
 pub struct Cq {
     /// The same as `inner.raw`, one load nearer to the loops.

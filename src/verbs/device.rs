@@ -67,7 +67,7 @@ pub enum ProviderKind {
     Emulated,
 }
 
-/// A device by name; nothing is open yet.
+/// A device by name; nothing is open yet, and it may be gone when it is to be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     name: String,

@@ -212,7 +212,8 @@ impl fmt::Display for Access {
     }
 }
 
-/// Protection domain: memory and queue pairs of the same one work together. Clones share it.
+/// Protection domain: memory and queue pairs of the same one work together. Clones share it; it is freed when the last
+/// clone and all that was made in it are gone.
 #[derive(Debug, Clone)]
 pub struct Pd(pub(super) Arc<PdInner>);
 
@@ -320,7 +321,8 @@ fn register_failed(length: &str, access: Access, error: &std::io::Error) -> Erro
     .with_remedy(remedy)
 }
 
-/// Registered memory. Clones share it.
+/// Registered memory. Clones share it; the registration ends when the last clone and the last work request bound to it
+/// are gone, and the memory is unmapped after that.
 #[derive(Debug, Clone)]
 pub struct Mr(Arc<MrInner>);
 

@@ -44,6 +44,8 @@ mod emulated;
 mod gid;
 mod libibverbs;
 mod memory;
+#[cfg(doctest)]
+mod misuse;
 mod port;
 mod post;
 mod provider;

@@ -299,6 +299,9 @@ impl Sender {
     pub fn set_solicited(&mut self, solicited: bool) {
         let flag = ibv_send_flags::IBV_SEND_SOLICITED.0;
         self.flags = if solicited { self.flags | flag } else { self.flags & !flag };
+        // SAFETY: the request is alive and ours alone.
+        let flags = unsafe { &mut (*self.request.as_ptr()).wr.send_flags };
+        *flags = if solicited { *flags | flag } else { *flags & !flag };
     }
 
     /// Sets the number that comes back in the completion.

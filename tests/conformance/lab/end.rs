@@ -184,12 +184,13 @@ impl End {
             sender.set_atomic(compare_add, swap);
         }
         sender.set_solicited(request.solicited);
-        sender.set_signalled(request.signalled);
         sender
     }
 
     pub fn post(&self, request: &Request) -> Result<()> {
-        self.sender(request).post()
+        let mut sender = self.sender(request);
+        sender.set_signalled(request.signalled);
+        sender.post()
     }
 
     /// Posts all of them, which must succeed.

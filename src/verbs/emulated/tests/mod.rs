@@ -8,6 +8,7 @@ mod errors;
 mod events;
 mod harness;
 mod operations;
+mod planted;
 mod queues;
 mod request;
 mod states;
