@@ -7,15 +7,15 @@ use crate::rule::rules;
 
 rules! {
     "Atomic operations (RC)";
-    fetch_and_add_adds_and_brings: "ibv_post_send(3); IBTA 9.4.5.1",
+    fetch_and_add_adds_and_brings: "ibv_post_send(3); IBTA 9.4.5",
         "FETCH AND ADD: A gets the 8 bytes that were there, B has their sum with the operand; nothing completes at B and no receive is taken.";
-    sums_wrap: "IBTA 9.4.5.1",
+    sums_wrap: "IBTA 9.4.5",
         "FETCH AND ADD: the sum is modulo 2^64, and no carry reaches other bytes.";
-    compare_and_swap_of_equals: "ibv_post_send(3); IBTA 9.4.5.1",
+    compare_and_swap_of_equals: "ibv_post_send(3); IBTA 9.4.5",
         "COMPARE AND SWAP, equal: B has the swap operand, A gets what was there.";
-    compare_and_swap_of_others: "ibv_post_send(3); IBTA 9.4.5.1",
+    compare_and_swap_of_others: "ibv_post_send(3); IBTA 9.4.5",
         "COMPARE AND SWAP, not equal: B is unchanged, A gets what is there.";
-    atomics_happen_once_each_in_order: "IBTA 9.4.5; IBTA 10.8.3.3",
+    atomics_happen_once_each_in_order: "IBTA 9.4.5; IBTA 10.8.3",
         "Sixteen FETCH AND ADDs of 1 bring sixteen consecutive numbers, in the order posted.";
     atomics_of_two_connections_exclude_each_other: "IBTA 9.4.5; ibv_query_device(3), atomic_cap",
         "Two connections add to the same 8 bytes at the same time: no addition is lost.";

@@ -109,6 +109,7 @@ fn the_rest_of_a_list_can_follow(lab: &Lab) {
             Ok(()) => 40 - first,
             Err(partial) => partial.posted,
         };
+        assert!(more > 0, "there is room, and none of the rest is posted");
         for id in u64::from(first)..u64::from(first + more) {
             b.receives([id]);
             b.received(1);

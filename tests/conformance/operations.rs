@@ -23,15 +23,15 @@ rules! {
         "SEND, RDMA WRITE, WRITE with immediate data and READ of no bytes succeed; the receive they take has length 0.";
     no_bytes_need_no_key: "IBTA 9.4.3; IBTA 9.4.4",
         "RDMA WRITE and READ of no bytes succeed with any R_Key and address.";
-    a_receive_may_be_larger: "IBTA 10.7.3.1; ibv_poll_cq(3)",
+    a_receive_may_be_larger: "IBTA 10.7.3; ibv_poll_cq(3)",
         "SEND of fewer bytes than the receive has room for: the completion has the number sent, and the rest is untouched.";
     the_last_byte_can_be_reached: "IBTA 10.6.3",
         "RDMA WRITE and READ of the first and of the last bytes of a region succeed.";
     inline_bytes_are_taken_at_the_post: "ibv_post_send(3)",
         "SEND, RDMA WRITE and WRITE with immediate data, inline: the memory may change as soon as the post has returned.";
-    receives_complete_in_order: "IBTA 10.8.3.2",
+    receives_complete_in_order: "IBTA 10.8.3",
         "Receives complete in the order in which they were posted, and messages meet them in the order in which those were posted.";
-    sends_complete_in_order: "IBTA 10.8.3.3",
+    sends_complete_in_order: "IBTA 10.8.3",
         "Sends, writes and reads complete in the order in which they were posted.";
     a_send_shows_the_writes_before_it: "IBTA 9.5",
         "When a receive completes, the bytes of RDMA WRITEs posted before its SEND are there.";

@@ -38,7 +38,7 @@ rules! {
         "RDMA WRITE and READ with the key of a region that was deregistered: REM_ACCESS_ERR.";
     key_of_another_protection_domain: "IBTA 10.2.3; IBTA 10.6.3",
         "RDMA WRITE and READ with the key of a region of another protection domain than B's queue pair: REM_ACCESS_ERR.";
-    what_came_before_a_fault_has_happened: "IBTA 9.9.2; IBTA 10.8.3.3",
+    what_came_before_a_fault_has_happened: "IBTA 9.9.2; IBTA 10.8.3",
         "Three RDMA WRITEs, the third with a bad key: the first two succeed and are there, the third fails.";
 }
 

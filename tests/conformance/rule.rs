@@ -84,18 +84,21 @@ pub fn check(group: &Group, name: &str) {
     for device in devices.split(',') {
         println!("checking {name} on {device}");
         let lab = Lab::open(device);
-        let deviation = rule.deviation.as_ref().filter(|known| lab.driver() == known.driver);
-        let verdict = match deviation {
-            None => {
-                (rule.specified)(&lab);
-                if lab.applies() { "as specified".to_owned() } else { "does not apply".to_owned() }
-            }
-            Some(deviation) => {
-                deviates(rule, deviation, &lab);
-                format!("deviates: {}", deviation.instead)
-            }
-        };
-        println!("rule {device} {name}: {verdict}");
+        println!("rule {device} {name}: {}", verdict(rule, &lab));
+    }
+}
+
+/// What is to be said of a rule that passes on this device.
+fn verdict(rule: &Rule, lab: &Lab) -> String {
+    match rule.deviation.as_ref().filter(|known| lab.driver() == known.driver) {
+        None => {
+            (rule.specified)(lab);
+            if lab.applies() { "as specified".to_owned() } else { "does not apply".to_owned() }
+        }
+        Some(deviation) => {
+            deviates(rule, deviation, lab);
+            format!("deviates: {}", deviation.instead)
+        }
     }
 }
 
@@ -113,4 +116,25 @@ fn deviates(rule: &Rule, known: &Deviation, lab: &Lab) {
         );
         resume_unwind(failure);
     }
+}
+
+#[test]
+fn a_deviation_that_is_gone_is_noticed() {
+    fn holds(_: &Lab) {}
+    fn fails(_: &Lab) {
+        panic!("as it must");
+    }
+    let devices = std::env::var(VARIABLE).unwrap_or_else(|_| "emu0".to_owned());
+    let lab = Lab::open(devices.split(',').next().unwrap());
+    let driver: &str = lab.driver().leak();
+    let passes = |specified: fn(&Lab), seen: Option<fn(&Lab)>| {
+        let known = |seen| Deviation { driver, kernel: "0", instead: "it differs", seen };
+        let deviation = seen.map(known);
+        let rule = Rule { name: "example", expectation: "", source: "", specified, deviation };
+        catch_unwind(AssertUnwindSafe(|| verdict(&rule, &lab))).is_ok()
+    };
+    assert!(passes(holds, None) && !passes(fails, None));
+    assert!(passes(fails, Some(holds)));
+    assert!(!passes(holds, Some(fails)), "the device was put right");
+    assert!(!passes(fails, Some(fails)), "it deviates in another way");
 }

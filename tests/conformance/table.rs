@@ -31,7 +31,8 @@ const HEAD: &str = "\
 What a device must do so that its numbers mean what they say, rule by rule. Each rule is a test of the same name:
 `cargo test --test conformance` checks them on the emulated devices, `emu0` with an Ethernet port and `emu1` with an
 InfiniBand port, and `scripts/test --only lab-conformance` on the kernel's Soft-RoCE driver. Any other device is
-checked with `VERBMARK_CONFORMANCE_DEVICE=mlx5_0 cargo test --test conformance`.
+checked with `VERBMARK_CONFORMANCE_DEVICE=mlx5_0 cargo test --test conformance -- --test-threads=1`: one
+at a time, because counters of a port are everybody's.
 
 Two queue pairs of one process, A and B, talk through one port; A is the requester. The source is a man page of
 rdma-core, or a section of the InfiniBand Architecture Specification, volume 1 (IBTA). Where devices differ the

@@ -46,7 +46,7 @@ rules! {
         "To RTR with an index outside of the GID table: an error, and the state stays INIT.";
     roce_needs_a_global_route: "ibv_modify_qp(3), notes; IBTA A16 (RoCE)",
         "On Ethernet, to RTR without a global route: an error, and the state stays INIT.";
-    infiniband_needs_no_global_route: "IBTA 8.2.4",
+    infiniband_needs_no_global_route: "IBTA 8.3",
         "On InfiniBand within a subnet, a connection by LID works, and one by LID and GID does too.";
     drained_sends_wait: "IBTA 10.3.1.5",
         "In SQD a send is accepted and not begun; back in RTS it is sent.",

@@ -24,9 +24,9 @@ rules! {
         "Sent with a global route: the completion says so, and the header names the two addresses; that of IPv4 stands in the last 20 of the 40 bytes.";
     ud_of_the_whole_mtu: "IBTA 9.8.3",
         "SEND of as many bytes as the port's MTU, and of none, arrive.";
-    ud_longer_than_the_mtu: "IBTA 10.8.3, C10-93.1.1",
+    ud_longer_than_the_mtu: "IBTA C10-93.1.1",
         "SEND of one byte more than the port's MTU: nothing is sent, and that is no error; the next one arrives.";
-    ud_with_another_key: "IBTA 10.2.5; IBTA 9.6.1",
+    ud_with_another_key: "IBTA 9.6.1; IBTA 9.8.3",
         "SEND with another Q_Key than B's: A succeeds, B drops it, and its receive is there for the next one.";
     ud_without_a_receive: "IBTA 9.8.3; IBTA 9.9.3",
         "SEND without a receive at B: A succeeds, nothing of it is seen at B, and the next one fills the next receive.";
