@@ -174,3 +174,13 @@ fn a_port_with_a_link_local_address_only_is_used_all_the_same() {
     assert!(text(&document, "/local/device/gid/address").starts_with("fe80::"));
     assert_eq!(rows(&document).len(), 2, "TCP takes the address of the control connection");
 }
+
+#[test]
+fn a_port_that_goes_down_under_way_is_named_beside_the_failure() {
+    let _turn = suite::turn();
+    for binary in BINARIES {
+        let says = ["the device told: port 1 is down"];
+        let document = fails(binary, "port-error-after=200", "-d emu0 -n 10000 --stall-timeout 3s", &says);
+        assert_eq!(text(&document, "/status"), "failed", "{binary}");
+    }
+}

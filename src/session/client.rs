@@ -51,9 +51,10 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
     let negotiated = session.negotiate(&mut control, port.as_ref(), document);
     let Agreement { test, mut paths, clock, shares_core } =
         negotiated.inspect_err(|error| control.send_error(error))?;
-    let device = device.map(|name| (name, plan.site.port));
+    let device = port.as_ref().map(|port| (port.context().clone(), port.number()));
     let socket = paths.tcp.as_ref().and_then(|tcp| tcp.stream().try_clone().ok());
-    let mut lane = Lane { control, test, clock, shares_core, signalled: process.signalled, device, socket };
+    let (signalled, troubles) = (process.signalled, Default::default());
+    let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket, troubles };
     session.measure(&mut lane, &mut paths, document).inspect_err(|error| lane.control.send_error(error))
 }
 

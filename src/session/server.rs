@@ -88,9 +88,10 @@ impl<'a> Server<'a> {
         if let Some(end) = &mut document.local {
             ends::add_clock(end, &clock);
         }
-        let device = self.port.as_ref().map(|port| (port.device().name().to_owned(), self.plan.site.port));
+        let device = self.port.as_ref().map(|port| (port.context().clone(), port.number()));
         let signalled = self.process.signalled;
-        let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket: None };
+        let (socket, troubles) = (None, Default::default());
+        let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket, troubles };
         let outcome = self.carry_out(&mut lane, &token, agreed.as_ref(), core, document);
         if let Err(error) = &outcome {
             lane.control.send_error(error);

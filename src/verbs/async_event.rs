@@ -91,6 +91,18 @@ impl AsyncEvent {
         }
     }
 
+    /// Something stopped working, or changed under a run that was planned without it.
+    pub fn is_trouble(self) -> bool {
+        !matches!(
+            self,
+            Self::CommEstablished { .. }
+                | Self::SqDrained { .. }
+                | Self::LastWqeReached { .. }
+                | Self::SrqLimitReached
+                | Self::PortActive { .. }
+        )
+    }
+
     /// Something stopped working.
     pub fn is_error(self) -> bool {
         matches!(

@@ -131,7 +131,7 @@ impl Prepared {
     /// What the device refused, with its limit.
     pub fn new(port: &Port, test: &Test, side: Side, choice: &PathChoice) -> Result<Self> {
         let layout = Layout::of(test)?;
-        let context = &port.context;
+        let context = port.context();
         let pd = context.alloc_pd()?;
         let access = access(test.verb);
         let memory = pd.register(Region::new(layout.stride * layout.slots)?, access)?;

@@ -11,7 +11,7 @@ use crate::verbs::{self, Context, DeviceAttr, LinkLayer, PortAttr, PortState};
 /// An open device with a usable port.
 #[derive(Debug)]
 pub struct Port {
-    pub(super) context: Context,
+    context: Context,
     number: u8,
     wanted_gid: Option<u32>,
     attr: PortAttr,
@@ -108,6 +108,11 @@ impl Port {
                 .collect(),
             wanted: self.wanted_gid,
         }
+    }
+
+    /// The open device.
+    pub fn context(&self) -> &Context {
+        &self.context
     }
 
     /// The device behind the port.
