@@ -19,7 +19,14 @@ use tempfile::TempDir;
 use crate::schema;
 
 /// All test binaries.
-pub const BINARIES: [&str; 4] = ["send_lat", "write_bw", "read_lat", "write_imm_bw"];
+pub const BINARIES: [&str; 8] =
+    ["send_lat", "send_bw", "write_lat", "write_bw", "write_imm_lat", "write_imm_bw", "read_lat", "read_bw"];
+
+/// How an end of this binary can wait: the option, and the word of the document. Nothing wakes who waits on memory.
+pub fn waits(binary: &str) -> &'static [(&'static str, &'static str)] {
+    const WAITS: [(&str, &str); 2] = [("", "busy"), ("--events", "events")];
+    if binary == "write_lat" { &WAITS[..1] } else { &WAITS }
+}
 
 /// Longest wait for anything. Only a run that hangs meets it, however loaded the machine is.
 pub const DEADLINE: Duration = Duration::from_secs(90);
