@@ -26,6 +26,8 @@ rules! {
         "A, asleep on its channel with a SEND that waits for a receive, is woken when it is moved to ERROR, though A never polls.";
     a_sleeping_sender_is_woken_by_what_it_refused: "ibv_req_notify_cq(3); IBTA 9.9.3",
         "B, asleep on its channel with a SEND that waits for a receive, is woken when its queue pair fails for what A asked, though B never polls.";
+    a_drained_sender_is_woken_by_what_it_refused: "ibv_req_notify_cq(3); IBTA 10.3.1.5",
+        "The same with B in SQD and a SEND that was not begun.";
     a_solicited_message_wakes: "ibv_req_notify_cq(3); ibv_post_send(3)",
         "Armed for solicited completions: a SEND and a WRITE with immediate data give no event, and one of either with the solicited flag gives one.";
     flushed_receives_are_solicited: "ibv_req_notify_cq(3)",
@@ -165,6 +167,22 @@ fn a_sleeping_sender_is_woken_by_what_it_refused(lab: &Lab) {
     b.events(1);
     b.sends_end(&[(2, WcStatus::WR_FLUSH_ERR)]);
     a.sends_end(&[(1, WcStatus::REM_ACCESS_ERR)]);
+}
+
+fn a_drained_sender_is_woken_by_what_it_refused(lab: &Lab) {
+    let (a, b) = lab.pair(Setup::default());
+    a.receives([20]);
+    b.modify(QpState::Sqd).unwrap();
+    b.post(&Request::send(b.slice(0, 8)).id(2)).unwrap();
+    b.send_cq.arm().unwrap();
+    b.nothing_sent();
+    let mut remote = b.remote(64);
+    remote.rkey = !remote.rkey;
+    a.post(&Request::write(a.slice(0, 8), remote)).unwrap();
+    b.events(1);
+    b.sends_end(&[(2, WcStatus::WR_FLUSH_ERR)]);
+    a.sends_end(&[(1, WcStatus::REM_ACCESS_ERR)]);
+    a.receives_end(&[(20, WcStatus::WR_FLUSH_ERR)]);
 }
 
 fn a_solicited_message_wakes(lab: &Lab) {
