@@ -174,6 +174,15 @@ impl Session<'_> {
             )
             .with_remedy(format!("use -s {most} or less")));
         }
+        if let Some(port) = [&ours, &theirs].into_iter().find(|port| !port.atomics)
+            && test.verb.facts().is_atomic()
+        {
+            return Err(Error::failed(
+                Step::Plan,
+                format!("the device of {} has no atomic operations", port.name),
+            )
+            .with_remedy("choose another device with -d, or another test"));
+        }
         let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
         let choice = path::choose(&ours, &theirs, test.mtu, route)?;
         Ok(Agreed { choice, ours, theirs })

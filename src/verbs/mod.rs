@@ -69,7 +69,7 @@ pub use device::{Context, Device, ProviderKind, devices, find};
 pub use gid::{Gid, GidEntry, GidType};
 pub use memory::{Access, Mr, Pd, Region, RemoteSlice};
 pub use port::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
-pub use post::{Opcode, Partial, Sender};
+pub use post::{Opcode, Partial, Patch, Sender};
 pub use queue_pair::{Qp, Transport};
 pub use queues::{QpCaps, QpInit};
 pub use receive::Receiver;

@@ -76,6 +76,17 @@ pub struct Partial {
 /// Bytes that an atomic operation works on, at an address that is a multiple of as many.
 const ATOMIC: u64 = 8;
 
+/// What differs between the requests of a run besides their slots. Where it is known to the compiler it costs nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patch {
+    /// Nothing.
+    None,
+    /// The immediate data: this for the first one, and those behind count on from it.
+    Imm(u32),
+    /// The operands of [`Opcode::CompareSwap`]: the first one expects this, and each leaves one more than it expects.
+    Swap(u64),
+}
+
 /// A work request of the send queue, built once and posted any number of times.
 ///
 /// It keeps its queue pair and its memory. Dropping it while requests are under way is safe, as far as memory is
@@ -240,17 +251,18 @@ impl Sender {
     }
 
     /// Posts the request `count` times, each time from the next slot of its cycle; without a cycle it stays where it
-    /// is. With `both` the slot at the peer moves along. `imm` is the immediate data of the first one; those behind
-    /// count on from it.
+    /// is. With `both` the slot at the peer moves along.
     ///
     /// # Errors
     /// As [`Sender::post`]; those before the one refused are posted.
     #[inline(always)]
-    pub fn post_run(&mut self, count: u64, both: bool, imm: Option<u32>) -> Result<()> {
+    pub fn post_run(&mut self, count: u64, both: bool, patch: Patch) -> Result<()> {
         let mut addr = self.elements.first_address();
         for i in 0..count {
-            if let Some(first) = imm {
-                self.set_imm(first.wrapping_add(i as u32));
+            match patch {
+                Patch::None => {}
+                Patch::Imm(first) => self.set_imm(first.wrapping_add(i as u32)),
+                Patch::Swap(first) => self.set_atomic(first.wrapping_add(i), first.wrapping_add(i + 1)),
             }
             self.post()?;
             // A variable and not read back: the next post need not wait for the store.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Step};
-use crate::ops::{Arrival, Verb};
+use crate::ops::{ATOMIC_SIZE, Arrival, Verb};
 use crate::plan::{Shape, Side, Test, Wait};
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::pattern::Pattern;
@@ -117,9 +117,9 @@ pub struct Rdma {
 fn access(verb: Verb) -> Access {
     let facts = verb.facts();
     Access {
-        remote_read: facts.pulls(),
+        remote_read: facts.pulls() && !facts.is_atomic(),
         remote_write: facts.is_one_sided() && !facts.pulls(),
-        remote_atomic: false,
+        remote_atomic: facts.is_atomic(),
     }
 }
 
@@ -343,6 +343,24 @@ impl Rdma {
     fn check(&self, message: u64, size: usize) -> Result<()> {
         let at = self.slot_offset(message);
         Pattern::new(self.seed, message).check(self.memory.region(), at, size, message)
+    }
+
+    /// Compares the word at an offset of the buffer with the number of operations on it so far: each leaves one more
+    /// than it found.
+    ///
+    /// # Errors
+    /// `Invalid`: operations were lost, repeated or done in another order.
+    fn check_word(&self, offset: usize, operations: u64) -> Result<()> {
+        let mut word = [0; ATOMIC_SIZE as usize];
+        self.memory.region().read(offset, &mut word);
+        let is = u64::from_ne_bytes(word);
+        if is == operations {
+            return Ok(());
+        }
+        Err(Error::invalid(Step::Check, format!("the word is {is} after {operations} atomic operations"))
+            .with_remedy(
+                "the device or its driver loses, repeats or reorders operations, or its word is shared",
+            ))
     }
 
     /// Fills the receive queue. In a latency test all receives land in the second slot; in a bandwidth test the

@@ -6,7 +6,7 @@ use crate::error::{Error, Result, Step};
 use crate::host;
 use crate::plan::Site;
 use crate::transport::path::{self, GidFact, PortFacts};
-use crate::verbs::{self, Context, DeviceAttr, LinkLayer, PortAttr, PortState};
+use crate::verbs::{self, AtomicCap, Context, DeviceAttr, LinkLayer, PortAttr, PortState};
 
 /// An open device with a usable port.
 #[derive(Debug)]
@@ -96,6 +96,7 @@ impl Port {
             max_message: self.attr.max_msg_size,
             max_reads_out: self.device.max_qp_init_rd_atom,
             max_reads_in: self.device.max_qp_rd_atom,
+            atomics: self.device.atomic != AtomicCap::None,
             gids: self
                 .gids
                 .iter()
