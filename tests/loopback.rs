@@ -253,6 +253,35 @@ fn without_a_device_the_emulated_one_is_taken_and_named() {
 }
 
 #[test]
+fn lists_and_batches_of_any_length_complete_exactly_and_in_order() {
+    let _turn = suite::turn();
+    for binary in ["write_bw", "write_imm_bw", "send_bw", "read_bw"] {
+        for line in [
+            "-l 32 -n 1000",
+            "-l 7 -t 20 -Q 5 -n 333 --cqe-batch 1",
+            "-l 128 -t 128 -Q 128 -n 300 --cqe-batch 1024",
+            "-l 3 -t 3 -Q 1 -r 3 -n 100",
+            "-l 5 -t 64 -n 1",
+            "-l 32 -D 50ms --events",
+        ] {
+            let document = loopback(binary, &format!("-d emu0 -s 64,4k --no-tcp --verify {line}"));
+            let count = (!line.contains("-D")).then(|| number(&document, "/test/stop/messages") as u64);
+            let depth = number(&document, "/test/tx_depth") as u64;
+            for row in rows(&document) {
+                assert_eq!(text(&document, "/status"), "ok", "{binary} {line}");
+                assert_eq!(at(row, "/point/depth"), &json!(depth), "{binary} {line}");
+                let messages = at(row, "/messages").as_u64();
+                assert!(count.is_none() || messages == count, "{binary} {line}: {messages:?}");
+            }
+        }
+    }
+    for operation in ["fetch_add", "compare_swap"] {
+        let line = format!("-d emu0 --no-tcp -l 6 -t 50 -n 1003 --verify -A {operation}");
+        assert_eq!(text(&loopback("atomic_bw", &line), "/status"), "ok");
+    }
+}
+
+#[test]
 fn one_path_can_be_left_out() {
     let _turn = suite::turn();
     for binary in BINARIES {

@@ -148,6 +148,14 @@ pub struct QueueArgs {
     #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub cq_mod: Option<u32>,
 
+    /// Post work requests in linked lists of N, one call each; bandwidth only
+    #[arg(short = 'l', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub post_list: u32,
+
+    /// Take up to N completions with one poll; bandwidth only [default: 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub cqe_batch: Option<u32>,
+
     /// Largest payload copied into the work request [default: what the device grants up to 220 for latency, 0 for bandwidth]
     #[arg(short = 'I', long = "inline-size", value_name = "SIZE", value_parser = parse_inline)]
     pub inline: Option<u32>,

@@ -14,6 +14,9 @@ const MOST_SIZES: usize = 1000;
 /// Deepest queue.
 const DEEPEST: u32 = 1 << 16;
 
+/// Most work requests of a list, and most completions taken at once.
+const LONGEST_LIST: u32 = 1024;
+
 /// The refusal of a client whose test is another than the one served.
 pub fn other_test(verb: Verb, shape: Shape, wanted_verb: Verb, wanted_shape: Shape) -> Error {
     let (served, wanted) = (binary(verb, shape), binary(wanted_verb, wanted_shape));
@@ -49,6 +52,11 @@ impl Test {
         for (name, depth) in [("-t", self.tx_depth), ("-r", self.rx_depth), ("-Q", self.signal_every)] {
             if !(1..=DEEPEST).contains(&depth) {
                 return refuse(format!("{name} {depth} is outside 1 to {DEEPEST}"));
+            }
+        }
+        for (name, count) in [("-l", self.post_list), ("--cqe-batch", self.cqe_batch)] {
+            if !(1..=LONGEST_LIST).contains(&count) {
+                return refuse(format!("{name} {count} is outside 1 to {LONGEST_LIST}"));
             }
         }
         if self.stop == Stop::Count(0) || self.transports.is_empty() || self.qps != 1 || self.threads != 1 {

@@ -20,6 +20,9 @@ const LATENCY_INLINE: u32 = 220;
 /// Most sends that share one completion by default.
 const SIGNAL_EVERY: u32 = 32;
 
+/// Completions taken with one poll of a stream by default.
+const CQE_BATCH: u32 = 16;
+
 /// Largest size of a sweep.
 const SWEEP_END: u64 = 8 << 20;
 
@@ -109,6 +112,8 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         tx_depth: queues.tx_depth,
         rx_depth: queues.rx_depth,
         signal_every: queues.cq_mod.unwrap_or_else(|| SIGNAL_EVERY.min(queues.tx_depth / 4).max(1)),
+        post_list: queues.post_list,
+        cqe_batch: queues.cqe_batch.unwrap_or(if shape == Shape::Bandwidth { CQE_BATCH } else { 1 }),
         qps: 1,
         threads: 1,
         memory: MemoryKind::Anonymous,
@@ -158,6 +163,19 @@ impl Test {
                 self.signal_every, self.tx_depth
             ))
             .with_remedy(format!("use -Q {} or less", self.tx_depth)));
+        }
+        if self.post_list > self.tx_depth {
+            return Err(Error::usage(format!(
+                "a list of -l {} does not fit a send queue of -t {}",
+                self.post_list, self.tx_depth
+            ))
+            .with_remedy(format!("use -l {} or less", self.tx_depth)));
+        }
+        if self.shape == Shape::Latency && (self.post_list, self.cqe_batch) != (1, 1) {
+            return Err(Error::usage(
+                "-l and --cqe-batch have no meaning for a latency test: one message is on its way",
+            )
+            .with_remedy("leave them away, or use the bandwidth test"));
         }
         if self.shape == Shape::Latency && facts.arrival == Arrival::LastByte && self.wait == Wait::Events {
             return Err(Error::usage(format!(
@@ -231,6 +249,9 @@ mod tests {
             (Verb::Send, Shape::Bandwidth, "-t 8 -Q 9", "-Q 9"),
             (Verb::Write, Shape::Latency, "--events", "no completion"),
             (Verb::Read, Shape::Latency, "-I 64", "-I"),
+            (Verb::Write, Shape::Bandwidth, "-t 8 -l 9 -Q 1", "-l 9"),
+            (Verb::Write, Shape::Latency, "-l 2", "-l"),
+            (Verb::Write, Shape::Latency, "--cqe-batch 4", "--cqe-batch"),
             (Verb::Send, Shape::Latency, "-A fetch_add", "-A"),
             (Verb::FetchAdd, Shape::Latency, "-s 16", "8 bytes, not 16"),
             (Verb::FetchAdd, Shape::Bandwidth, "-a", "8 bytes, not 1"),

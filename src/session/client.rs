@@ -16,7 +16,7 @@ use crate::ops::{Op, Visitor};
 use crate::plan::{Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, TestRecord};
 use crate::transport::path::{self, PortFacts};
-use crate::transport::rdma::{self, Port};
+use crate::transport::rdma::{self, Lists, Port, Single};
 use crate::transport::tcp;
 
 /// Measures against the server on `host`.
@@ -312,8 +312,14 @@ impl AtClient<'_> {
             }
             (Transport::Rdma, Shape::Bandwidth) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
-                let mut path = rdma::Streamer::<O, W>::new(rdma, size);
-                phase::bandwidth_client(lane, &mut path, transport, pulls, &mut recorder.sample)
+                let sample = &mut recorder.sample;
+                if lane.test.post_list == 1 {
+                    let mut path = rdma::Streamer::<O, W, Single>::new(rdma, size);
+                    phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                } else {
+                    let mut path = rdma::Streamer::<O, W, Lists>::new(rdma, size);
+                    phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                }
             }
             (Transport::Tcp, Shape::Bandwidth) => {
                 let tcp = paths.tcp.as_ref().ok_or_else(missing)?;

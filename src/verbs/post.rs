@@ -106,6 +106,7 @@ pub struct Sender {
     cycle: Cycle,
     /// From an address of the first slice's region to the one at the peer that belongs to it.
     to_remote: u64,
+    cycles_both: bool,
     elements: Elements,
     /// Of a datagram: keeps the address handle.
     destination: Option<Destination>,
@@ -195,6 +196,7 @@ impl Sender {
             flags,
             cycle: Cycle::NONE,
             to_remote: 0,
+            cycles_both: false,
             elements,
             destination: None,
             owner: qp,
@@ -287,12 +289,28 @@ impl Sender {
         self.cycle = self.elements.cycle(slots, slot);
     }
 
-    /// The same at both ends, where the peer's slots begin at `remote`.
+    /// Moves the request to a slot of its cycle, at both ends if that is [`Sender::cycle_both`]'s.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    #[inline]
+    pub fn seek(&mut self, slot: usize) {
+        let addr = self.cycle.slot(slot);
+        // SAFETY: one of the cycle.
+        unsafe { self.elements.put_first(addr) };
+        if self.cycles_both {
+            // SAFETY: as in `post_run`.
+            unsafe { *self.remote_addr = addr.wrapping_add(self.to_remote) };
+        }
+    }
+
+    /// [`Sender::cycle`] at both ends: the peer's slots begin at `remote`.
     ///
     /// # Panics
     /// As [`Sender::cycle`].
     pub fn cycle_both(&mut self, slots: Slots, slot: usize, remote: RemoteSlice) {
         self.cycle(slots, slot);
+        self.cycles_both = true;
         self.to_remote = remote.addr.wrapping_sub(self.elements.base());
         let addr = self.elements.first_address().wrapping_add(self.to_remote);
         self.set_remote(Some(RemoteSlice { addr, ..remote }));

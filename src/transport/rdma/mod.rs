@@ -16,11 +16,13 @@ mod completion;
 mod passive;
 mod ping_pong;
 mod port;
+mod posting;
 mod stream;
 
 pub use passive::Passive;
 pub use ping_pong::PingPong;
 pub use port::Port;
+pub use posting::{Lists, Posting, Single};
 pub use stream::{Streamer, Taker};
 
 /// What the other end must know to connect its queue pair to ours.
@@ -63,7 +65,12 @@ impl Layout {
         let stride = largest.next_multiple_of(ALIGNMENT);
         let slots = match test.shape {
             Shape::Latency => 2,
-            Shape::Bandwidth => (WORKING_SET / stride).clamp(2, u64::from(test.tx_depth).max(2)),
+            Shape::Bandwidth => {
+                let slots = (WORKING_SET / stride).clamp(2, u64::from(test.tx_depth).max(2));
+                // Lists go through the slots one behind the other.
+                let list = u64::from(test.post_list);
+                (slots / list * list).max(list)
+            }
         };
         match (usize::try_from(stride), usize::try_from(slots)) {
             (Ok(stride), Ok(slots)) if stride.checked_mul(slots).is_some() => Ok(Self { stride, slots }),
@@ -104,6 +111,10 @@ pub struct Rdma {
     depth: u64,
     rx_depth: u64,
     signal_every: u32,
+    /// Work requests of a list; 1 where they are posted singly.
+    post_list: usize,
+    /// Completions taken with one poll of a stream.
+    cqe_batch: usize,
     /// Sends until the next one that asks for a completion.
     until_signal: u32,
     // Numbers that go on from size to size, the same at both ends.
@@ -170,6 +181,8 @@ impl Prepared {
             depth: test.tx_depth.into(),
             rx_depth: if receives { test.rx_depth.into() } else { 0 },
             signal_every: test.signal_every,
+            post_list: test.post_list as usize,
+            cqe_batch: test.cqe_batch as usize,
             until_signal: test.signal_every,
             sent: 0,
             reaped: 0,
