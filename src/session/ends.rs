@@ -40,7 +40,7 @@ fn device(port: &Port) -> Device {
             verbs::LinkLayer::Infiniband => LinkLayer::InfiniBand,
             _ => LinkLayer::Ethernet,
         },
-        is_software: Some(handle.is_software()),
+        is_software: handle.is_software(),
         rate_gbps: attr.rate_gbps,
         active_mtu_bytes: Some(attr.active_mtu),
         path_mtu_bytes: None,

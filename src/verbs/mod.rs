@@ -68,7 +68,7 @@ pub use datagram::{AddressHandle, Destination, GRH_BYTES, UdInit, UdQp};
 pub use device::{Context, Device, ProviderKind, devices, find};
 pub use gid::{Gid, GidEntry, GidType};
 pub use memory::{Access, Mr, Pd, Region, RemoteSlice};
-pub use port::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
+pub use port::{AtomicCap, DeviceAttr, LinkLayer, PhysicalState, PortAttr, PortState};
 pub use post::{Opcode, Partial, Sender};
 pub use queue_pair::{Qp, Transport};
 pub use queues::{QpCaps, QpInit};
