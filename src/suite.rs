@@ -23,7 +23,12 @@ use crate::{cli, plan};
 /// Runs the binary of `verb` and `shape`.
 pub fn main(verb: Verb, shape: Shape) -> ExitCode {
     let epoch = Epoch::note();
-    let status = match run(verb, shape, epoch) {
+    end(run(verb, shape, epoch))
+}
+
+/// The status a process ends with, after it has said what failed.
+pub fn end(result: Result<u8>) -> ExitCode {
+    let status = match result {
         Ok(status) => status,
         Err(error) => {
             complain(&error);
@@ -55,11 +60,7 @@ fn run(verb: Verb, shape: Shape, epoch: Epoch) -> Result<u8> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let typed = match cli::parse(leak(binary(verb, shape)), leak(about(verb, shape)), words.iter().cloned()) {
         Ok(typed) => typed,
-        Err(error) => {
-            // Help and version are no errors, and go to standard output; nobody reading them is no failure.
-            let _ = error.print();
-            return Ok(if error.use_stderr() { 2 } else { 0 });
-        }
+        Err(error) => return Ok(told(&error)),
     };
     let plan = plan::resolve(typed, verb, shape, random_seed()?)?;
     let outputs = Files::open(&plan.outputs)?;
@@ -85,7 +86,15 @@ fn run(verb: Verb, shape: Shape, epoch: Epoch) -> Result<u8> {
     }
 }
 
-fn complain(error: &Error) {
+/// Prints what clap has to say instead of options, and gives the exit status.
+pub fn told(error: &clap::Error) -> u8 {
+    // Help and version are no errors, and go to standard output; nobody reading them is no failure.
+    let _ = error.print();
+    if error.use_stderr() { 2 } else { 0 }
+}
+
+/// Says on standard error what failed, and what to do about it.
+pub fn complain(error: &Error) {
     let mut lines = format!("error: {error}\n");
     if let Some(remedy) = &error.remedy {
         lines += &format!("  try: {remedy}\n");
@@ -240,7 +249,7 @@ impl Observer for Terminal {
 }
 
 /// Columns of the terminal the table goes to; without one it is as wide as it likes to be.
-fn width() -> Option<usize> {
+pub fn width() -> Option<usize> {
     if !std::io::stdout().is_terminal() {
         return None;
     }

@@ -22,7 +22,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report", &["result"]),
     ("session", &["cli", "plan", "ops", "measure", "transport", "verbs", "oob", "host", "result"]),
     ("suite", &["cli", "plan", "ops", "measure", "session", "report", "result", "host"]),
-    ("bin", &["suite", "ops", "plan"]),
+    ("tool", &["cli", "suite", "ops", "plan", "report", "result", "host", "verbs"]),
+    ("bin", &["suite", "tool", "ops", "plan"]),
 ];
 
 /// Modules whose code runs inside the measured loops.

@@ -50,13 +50,8 @@ fn device(port: &Port) -> Device {
         netdev: None,
         numa_node: host::node_of_device(handle.name()),
         inline_bytes: None,
-        node_guid: Some(guid(handle.guid())),
+        node_guid: handle.guid_text(),
     }
-}
-
-fn guid(guid: u64) -> String {
-    let part = |shift: u32| (guid >> shift) & 0xffff;
-    format!("{:04x}:{:04x}:{:04x}:{:04x}", part(48), part(32), part(16), part(0))
 }
 
 /// Adds what the clock is.

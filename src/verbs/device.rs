@@ -17,7 +17,12 @@ use super::{emulated, libibverbs};
 use crate::error::{Error, Result, Step};
 
 /// Where the kernel describes RDMA devices.
-const SYSFS: &str = "/sys/class/infiniband";
+pub(super) const SYSFS: &str = "/sys/class/infiniband";
+
+/// What to do on a machine that has no device.
+pub const NO_DEVICE_REMEDY: &str = "load its driver (ls /sys/class/infiniband shows what the kernel has), create a \
+     software device (rdma link add rxe0 type rxe netdev IF), or measure TCP alone with --tcp-only; --loopback uses an \
+     emulated device";
 
 /// Lists the devices: those of the system in libibverbs' order, then the emulated ones.
 ///
@@ -99,6 +104,13 @@ impl Device {
         self.guid
     }
 
+    /// The same as text, such as `0c42:a103:0065:1f3a`.
+    pub fn guid_text(&self) -> Option<String> {
+        let part = |shift: u32| (self.guid >> shift) & 0xffff;
+        (self.guid != 0)
+            .then(|| format!("{:04x}:{:04x}:{:04x}:{:04x}", part(48), part(32), part(16), part(0)))
+    }
+
     /// The kernel driver, as far as sysfs tells: the name of the driver of the PCI (or other) device beneath it;
     /// `rxe` and `siw` for the kernel's software devices; `emulated` for ours.
     ///
@@ -120,6 +132,11 @@ impl Device {
             ProviderKind::Emulated => Some(true),
             ProviderKind::Libibverbs => is_software_in(&Path::new(SYSFS).join(&self.name)),
         }
+    }
+
+    /// Speaks iWARP, whose connections need `rdma_cm`: [`Device::open`] refuses it.
+    pub fn is_iwarp(&self) -> bool {
+        self.kind == ProviderKind::Libibverbs && is_iwarp(&Path::new(SYSFS).join(&self.name))
     }
 
     /// Opens the device. `ibv_open_device(3)`
