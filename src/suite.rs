@@ -20,6 +20,14 @@ use crate::result::Document;
 use crate::session::{self, Observer, Process};
 use crate::{cli, plan};
 
+/// The test binaries, a file of `src/bin` each.
+pub const TESTS: &[(Verb, Shape)] = &[
+    (Verb::Send, Shape::Latency),
+    (Verb::Write, Shape::Bandwidth),
+    (Verb::WriteImm, Shape::Bandwidth),
+    (Verb::Read, Shape::Latency),
+];
+
 /// Runs the binary of `verb` and `shape`.
 pub fn main(verb: Verb, shape: Shape) -> ExitCode {
     let epoch = Epoch::note();
@@ -120,7 +128,8 @@ fn catch_signals() -> Result<&'static AtomicBool> {
 }
 
 /// The files a run writes.
-struct Files {
+#[derive(Debug)]
+pub struct Files {
     json: Option<Target>,
     csv: Option<Target>,
     hlog: Option<Target>,
@@ -128,7 +137,10 @@ struct Files {
 
 impl Files {
     /// Looks at each before anything is measured, so that a long run does not end with nowhere to go.
-    fn open(outputs: &Outputs) -> Result<Self> {
+    ///
+    /// # Errors
+    /// Why one of them could not be written.
+    pub fn open(outputs: &Outputs) -> Result<Self> {
         let open = |name: &Option<OsString>| match name {
             Some(name) => {
                 let target = Target::from(name.as_os_str());
@@ -140,11 +152,16 @@ impl Files {
         Ok(Self { json: open(&outputs.json)?, csv: open(&outputs.csv)?, hlog: open(&outputs.hlog)? })
     }
 
-    fn take_stdout(&self) -> bool {
+    /// One of them is standard output, which then has no room for a table.
+    pub fn take_stdout(&self) -> bool {
         [&self.json, &self.csv, &self.hlog].into_iter().flatten().any(|target| *target == Target::Stdout)
     }
 
-    fn write(&self, document: &Document) -> Result<()> {
+    /// Writes each.
+    ///
+    /// # Errors
+    /// The first that could not be written.
+    pub fn write(&self, document: &Document) -> Result<()> {
         if let Some(output) = &self.json {
             output.write(json::to_string(document)?.as_bytes())?;
         }

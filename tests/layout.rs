@@ -128,6 +128,18 @@ fn a_binary_is_a_comment_and_a_call() {
 }
 
 #[test]
+fn every_test_binary_is_in_the_table_of_tests() {
+    let table = verbmark::suite::TESTS.iter().map(|&(verb, shape)| verbmark::plan::binary(verb, shape));
+    let sources = sources();
+    let files = sources.iter().filter(|source| source.module == "bin").map(|source| source.path.file_stem());
+    let files = files.map(|name| name.unwrap().to_str().unwrap().to_owned());
+    assert_eq!(
+        table.collect::<BTreeSet<_>>(),
+        files.filter(|name| name != "verbmark").collect::<BTreeSet<_>>()
+    );
+}
+
+#[test]
 fn a_file_owns_one_thing_and_says_so_in_its_name() {
     for source in sources() {
         let name = source.path.file_stem().unwrap().to_str().unwrap();

@@ -25,6 +25,9 @@ pub struct ToolArgs {
 pub enum Task {
     /// List RDMA devices and ports, and say of each port whether a test can use it now, and why
     Devices(DevicesArgs),
+
+    /// Show the table of a recorded run again, and write its CSV and histogram log
+    Report(ReportArgs),
 }
 
 /// Options of `verbmark devices`.
@@ -37,6 +40,22 @@ pub struct DevicesArgs {
     /// Write one JSON document; without FILE, or with -, to standard output, and then no table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<OsString>,
+}
+
+/// Options of `verbmark report`.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// The document of a run, as --json wrote it; - is standard input
+    #[arg(value_name = "FILE")]
+    pub document: OsString,
+
+    /// Write one row a result; - is standard output, then without the table
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<OsString>,
+
+    /// Write the histograms as an HdrHistogram interval log
+    #[arg(long, value_name = "FILE")]
+    pub hlog: Option<OsString>,
 }
 
 /// The command, as `--help` and the manual show it.
@@ -65,8 +84,10 @@ mod tests {
     fn json_needs_no_file() {
         let json = |line: &str| {
             let words = line.split_whitespace().map(OsString::from);
-            let Task::Devices(args) = parse(words).unwrap().task;
-            args.json
+            match parse(words).unwrap().task {
+                Task::Devices(args) => args.json,
+                other => panic!("{other:?}"),
+            }
         };
         assert_eq!(json("verbmark devices"), None);
         assert_eq!(json("verbmark devices --json"), Some("-".into()));

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::suite;
 
 pub mod devices;
+mod report;
 
 /// Runs `verbmark`.
 pub fn main() -> ExitCode {
@@ -18,6 +19,7 @@ fn run() -> Result<u8> {
     match typed::parse(std::env::args_os()) {
         Ok(args) => match args.task {
             Task::Devices(args) => devices::run(&args),
+            Task::Report(args) => report::run(&args),
         },
         Err(error) => Ok(suite::told(&error)),
     }
