@@ -12,6 +12,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use crate::units::{parse_duration, parse_size};
 
 mod sizes;
+pub mod tool;
 
 pub use sizes::SizeSpec;
 

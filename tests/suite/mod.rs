@@ -31,6 +31,9 @@ pub fn waits(binary: &str) -> &'static [(&'static str, &'static str)] {
     if binary == "write_lat" { &WAITS[..1] } else { &WAITS }
 }
 
+/// The binary that measures nothing.
+pub const TOOL: &str = "verbmark";
+
 /// Longest wait for anything. Only a run that hangs meets it, however loaded the machine is.
 pub const DEADLINE: Duration = Duration::from_secs(90);
 
@@ -45,7 +48,7 @@ pub fn turn() -> MutexGuard<'static, ()> {
 
 /// The command of a binary, without what the environment of the test would add.
 pub fn command(binary: &str) -> Command {
-    assert!(BINARIES.contains(&binary) || ATOMICS.contains(&binary), "{binary}");
+    assert!(BINARIES.contains(&binary) || ATOMICS.contains(&binary) || binary == TOOL, "{binary}");
     // All binaries of a package are built side by side.
     let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_send_lat")).with_file_name(binary));
     command.env_remove("VERBMARK_EMULATED").stdin(Stdio::null());

@@ -47,11 +47,7 @@ impl Port {
             }),
             (None, Some(device)) if site.may_emulate => Self::open_device(device, site),
             (None, _) => Err(Error::failed(Step::OpenDevice, "this machine has no RDMA device")
-                .with_remedy(
-                    "load its driver (ls /sys/class/infiniband shows what the kernel has), create a software device \
-                     (rdma link add rxe0 type rxe netdev IF), or measure TCP alone with --tcp-only; --loopback \
-                     uses an emulated device",
-                )),
+                .with_remedy(verbs::NO_DEVICE_REMEDY)),
         }
     }
 
