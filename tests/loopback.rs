@@ -268,6 +268,49 @@ fn one_path_can_be_left_out() {
 }
 
 #[test]
+fn attributes_of_the_path_are_used_and_recorded() {
+    let _turn = suite::turn();
+    let options = "-n 20 --no-tcp -S 3 --tclass 106 --flow-label 1048575 --hop-limit 255 --min-rnr-timer 31";
+    let document = loopback("send_lat", &format!("-d emu0 {options}"));
+    for (key, value) in [
+        ("service_level", 3),
+        ("traffic_class", 106),
+        ("flow_label", 0xf_ffff),
+        ("hop_limit", 255),
+        ("min_rnr_timer", 31),
+    ] {
+        assert_eq!(at(&document, &format!("/test/{key}")), &json!(value), "{key}");
+    }
+    for end in ["local", "remote"] {
+        assert_eq!(at(&document, &format!("/{end}/device/pkey_index")), &json!(0));
+        assert_eq!(text(&document, &format!("/{end}/device/pkey")), "0xffff");
+    }
+    // Within an InfiniBand subnet packets have no global route header that could carry them, unless one is asked for.
+    for option in ["--tclass 1", "--flow-label 1", "--hop-limit 63"] {
+        let run = suite::run("send_lat", &format!("--loopback -d emu1 -n 20 --no-tcp {option}")).exits(5);
+        run.says(&["error: choose path: ", option, "no global route header", "try: ", "-x"]);
+        let document = loopback("send_lat", &format!("-d emu1 -x 0 -n 20 --no-tcp {option}"));
+        assert_eq!(text(&document, "/status"), "ok");
+    }
+}
+
+#[test]
+fn partition_keys_that_do_not_go_together_are_refused_before_traffic() {
+    let _turn = suite::turn();
+    for (pkey, why) in [("pkey=32767", "limited members"), ("pkey=32768", "no partition")] {
+        let command = suite::misbehaving(line("send_lat", "--loopback -d emu1 -n 20 --no-tcp"), pkey);
+        let run = Running::start(command).finish().exits(5);
+        run.says(&["error: choose path: ", why, "try: ", "--pkey-index"]);
+    }
+    let run = suite::run("send_lat", "--loopback -d emu0 --pkey-index 1").exits(5);
+    run.says(&[
+        "error: query port: partition key index 1 is outside the table of emu0/1",
+        "1 entries",
+        "try: ",
+    ]);
+}
+
+#[test]
 fn a_sweep_has_all_sizes_and_a_range_those_between() {
     let _turn = suite::turn();
     let all: Vec<u64> = (0..=23).map(|power| 1 << power).collect();

@@ -65,6 +65,10 @@ pub struct EndpointArgs {
     #[arg(short = 'x', long, value_name = "N")]
     pub gid_index: Option<u32>,
 
+    /// Index in the port's partition key table; both ends' keys must be of one partition
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub pkey_index: u16,
+
     /// TCP port of the control connection and of the TCP baseline; a server takes a free one for 0
     #[arg(short, long, value_name = "PORT", default_value_t = 18515)]
     pub port: u16,
@@ -164,6 +168,18 @@ pub struct PathArgs {
     #[arg(short = 'S', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     pub sl: u8,
 
+    /// Traffic class of the global route header: DSCP and ECN of RoCE v2
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=255))]
+    pub tclass: u8,
+
+    /// Flow label of the global route header, 20 bits
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0xf_ffff))]
+    pub flow_label: u32,
+
+    /// Hop limit of the global route header: the time to live of RoCE v2
+    #[arg(long, value_name = "N", default_value_t = HOP_LIMIT, value_parser = clap::value_parser!(u8).range(1..=255))]
+    pub hop_limit: u8,
+
     /// Local ACK timeout: 4.096 us * 2^N
     #[arg(short = 'u', long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u8).range(1..=31))]
     pub qp_timeout: u8,
@@ -176,10 +192,17 @@ pub struct PathArgs {
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u8).range(0..=7))]
     pub rnr_retry: u8,
 
+    /// Code of the wait that a sender without a posted receive is told: 12 is 0.64 ms, 1 is 0.01 ms, 0 is 655 ms
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u8).range(0..=31))]
+    pub min_rnr_timer: u8,
+
     /// Give up when nothing has moved for this long
     #[arg(long, value_name = "TIME", default_value = "10", value_parser = parse_positive_duration)]
     pub stall_timeout: Duration,
 }
+
+/// Routers a packet may pass, and one, unless another number is asked for: more than any data centre has.
+pub const HOP_LIMIT: u8 = 64;
 
 /// Where results go.
 #[derive(Debug, Clone, Args)]
@@ -312,6 +335,13 @@ mod tests {
             "-S 16",
             "-u 32",
             "--retry-count 7",
+            "--tclass 256",
+            "--flow-label 1048576",
+            "--hop-limit 0",
+            "--hop-limit 256",
+            "--min-rnr-timer 32",
+            "--pkey-index 65536",
+            "--pkey-index -1",
             "-m 1500",
             "--no-tcp --tcp-only",
             "host --loopback",

@@ -18,6 +18,8 @@ mod resolve;
 pub use admit::{other_test, tcp_only_server};
 pub use resolve::resolve;
 
+pub use crate::cli::HOP_LIMIT;
+
 /// Latency or bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -113,6 +115,12 @@ pub struct Test {
     pub mtu: Option<u32>,
     /// Service level, 0 to 15.
     pub service_level: u8,
+    /// Traffic class of the global route header.
+    pub traffic_class: u8,
+    /// Flow label of the global route header, 20 bits.
+    pub flow_label: u32,
+    /// Hop limit of the global route header, 1 to 255.
+    pub hop_limit: u8,
     /// Local ACK timeout exponent: 4.096 us * 2^n, 1 to 31.
     pub qp_timeout: u8,
     /// Retries after a timeout or a sequence NAK, 0 to 6. Seven is endless on rxe and so not offered.
@@ -172,6 +180,8 @@ pub struct Site {
     pub port: u8,
     /// Index in the port's GID table; `None` leaves the choice open.
     pub gid_index: Option<u32>,
+    /// Index in the port's partition key table.
+    pub pkey_index: u16,
     /// The emulated device will do if there is no other.
     pub may_emulate: bool,
     /// Core to run on; `None` leaves the choice open.

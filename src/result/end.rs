@@ -122,6 +122,12 @@ pub struct Device {
     pub gid: Option<Gid>,
     /// Local identifier; `null` on Ethernet.
     pub lid: Option<u16>,
+    /// Index of the partition key in the port's table.
+    #[serde(default)]
+    pub pkey_index: Option<u16>,
+    /// The partition key there, as `0xffff`: 15 bits name the partition, the highest makes a full member.
+    #[serde(default)]
+    pub pkey: Option<String>,
     /// Network interface of the port.
     pub netdev: Option<String>,
     /// NUMA node the device is attached to.

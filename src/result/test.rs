@@ -47,6 +47,15 @@ pub struct TestRecord {
     pub mtu_bytes: Option<u32>,
     /// Service level.
     pub service_level: u8,
+    /// Traffic class of the global route header.
+    #[serde(default)]
+    pub traffic_class: u8,
+    /// Flow label of the global route header.
+    #[serde(default)]
+    pub flow_label: u32,
+    /// Hop limit of the global route header.
+    #[serde(default = "first_hop_limit")]
+    pub hop_limit: u8,
     /// Local ACK timeout exponent: 4.096 us * 2^n.
     pub qp_timeout: u8,
     /// Retries after a timeout or sequence NAK.
@@ -61,6 +70,11 @@ pub struct TestRecord {
     pub first: Side,
     /// Longest wait for progress inside a loop.
     pub stall_timeout_s: f64,
+}
+
+/// What every run used whose document does not say.
+fn first_hop_limit() -> u8 {
+    64
 }
 
 impl From<&Test> for TestRecord {
@@ -85,6 +99,9 @@ impl From<&Test> for TestRecord {
             outstanding_reads,
             mtu,
             service_level,
+            traffic_class,
+            flow_label,
+            hop_limit,
             qp_timeout,
             retry_count,
             rnr_retry,
@@ -113,6 +130,9 @@ impl From<&Test> for TestRecord {
             outstanding_reads: *outstanding_reads,
             mtu_bytes: *mtu,
             service_level: *service_level,
+            traffic_class: *traffic_class,
+            flow_label: *flow_label,
+            hop_limit: *hop_limit,
             qp_timeout: *qp_timeout,
             retry_count: *retry_count,
             rnr_retry: *rnr_retry,

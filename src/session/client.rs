@@ -176,6 +176,7 @@ impl Session<'_> {
         }
         let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
         let choice = path::choose(&ours, &theirs, test.mtu, route)?;
+        choice.admit(test)?;
         Ok(Agreed { choice, ours, theirs })
     }
 

@@ -166,6 +166,7 @@ impl<'a> Server<'a> {
             Some(ours) => {
                 let theirs: PortFacts = control.recv("the facts of the client's port", STEP)?;
                 let choice: PathChoice = control.recv("the client's choice of the path", STEP)?;
+                choice.admit(&test)?;
                 self.process.observer.explain(&format!("path: {}", choice.reason));
                 Some(Agreed { choice, ours, theirs })
             }

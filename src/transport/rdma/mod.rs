@@ -154,7 +154,7 @@ impl Prepared {
                 ..QpInit::new(&send_cq, &recv_cq)
             },
         )?;
-        qp.to_init(&Init { port: port.number(), pkey_index: 0, access })?;
+        qp.to_init(&Init { port: port.number(), pkey_index: port.pkey_index(), access })?;
         let rdma = Rdma {
             qp,
             send_cq,
@@ -225,9 +225,9 @@ impl Prepared {
                     )
                     .with_remedy("choose an index below 256 with -x")
                 })?,
-                hop_limit: 64,
-                traffic_class: 0,
-                flow_label: 0,
+                hop_limit: test.hop_limit,
+                traffic_class: test.traffic_class,
+                flow_label: test.flow_label,
             }),
             _ => None,
         };

@@ -22,8 +22,6 @@ use super::{completion, limits, receive_queue, requester, shared_receive};
 
 /// The one port of a device.
 pub(super) const PORT: u8 = 1;
-/// The one partition key, full member of the default partition.
-pub(super) const PKEY: u16 = 0xffff;
 /// Interface index of `lo`, when the kernel does not tell.
 const LOOPBACK_INDEX: u32 = 1;
 

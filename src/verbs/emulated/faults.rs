@@ -32,6 +32,8 @@ pub(super) struct Faults {
     pub die_after: Option<u32>,
     /// `port-error-after=N`: the port goes down for good when a queue pair sends more than this many messages.
     pub port_error_after: Option<u32>,
+    /// `pkey=N`: the one partition key of the port.
+    pub pkey: u16,
     /// `gids=link-local`: the Ethernet port has its link-local GID only, as a port without an IP address does.
     pub link_local_only: bool,
 }
@@ -48,6 +50,7 @@ impl Default for Faults {
             delay_ns: 0,
             die_after: None,
             port_error_after: None,
+            pkey: limits::PKEY,
             link_local_only: false,
         }
     }
@@ -81,6 +84,7 @@ impl Faults {
                         "max-msg" if (1..=limits::MAX_MESSAGE).contains(&number) => {
                             faults.max_message = number
                         }
+                        "pkey" => faults.pkey = number.try_into().ok()?,
                         "delay" => faults.delay_ns = number,
                         "die-after" => faults.die_after = Some(number),
                         "port-error-after" => faults.port_error_after = Some(number),
@@ -112,7 +116,7 @@ mod tests {
     #[test]
     fn every_documented_word_is_understood() {
         let all = "corrupt=3,port-down, no-memlock,no-inline,max-msg=4096,fail-qp,delay=50,die-after=0,\
-                   port-error-after=7,gids=link-local,";
+                   port-error-after=7,pkey=32767,gids=link-local,";
         let expected = Faults {
             corrupt: Some(3),
             port_down: true,
@@ -123,6 +127,7 @@ mod tests {
             delay_ns: 50,
             die_after: Some(0),
             port_error_after: Some(7),
+            pkey: 0x7fff,
             link_local_only: true,
         };
         assert_eq!(parse(all), Some(expected));
@@ -139,6 +144,7 @@ mod tests {
             "max-msg=0",
             "max-msg=2000000000",
             "gids=all",
+            "pkey=65536",
             "slow",
         ] {
             assert_eq!(parse(text), None, "{text}");

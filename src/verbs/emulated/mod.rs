@@ -35,6 +35,7 @@
 //! | `delay=NS` | nothing posted to a send queue is visible before that many nanoseconds have passed |
 //! | `die-after=N` | the send after the Nth of a queue pair completes with a fatal error, and the queue pair is in ERR |
 //! | `port-error-after=N` | the port goes down, with an event, at the send after the Nth of a queue pair |
+//! | `pkey=N` | the port's one partition key is this number; nothing but the query looks at it |
 //! | `gids=link-local` | the Ethernet port has no GID made of an IPv4 address |
 //!
 //! # Who owns what
@@ -146,8 +147,10 @@ impl Provider for Emulated {
         Ok(unsafe { Context::from_raw(context) }.gid_table())
     }
 
-    unsafe fn query_pkey(&self, _context: *mut ibv_context, port: u8, index: u16) -> io::Result<u16> {
-        if (port, index) == (device::PORT, 0) { Ok(device::PKEY) } else { Err(Errno::EINVAL.into()) }
+    unsafe fn query_pkey(&self, context: *mut ibv_context, port: u8, index: u16) -> io::Result<u16> {
+        // SAFETY: see above.
+        let faults = unsafe { Context::from_raw(context) }.faults;
+        if (port, index) == (device::PORT, 0) { Ok(faults.pkey) } else { Err(Errno::EINVAL.into()) }
     }
 
     unsafe fn alloc_pd(&self, context: *mut ibv_context) -> io::Result<*mut ibv_pd> {
