@@ -43,6 +43,9 @@ pub struct TestArgs {
     pub queues: QueueArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub memory: MemoryArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub path: PathArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -76,6 +79,10 @@ pub struct EndpointArgs {
     /// Local address to listen on or to connect from
     #[arg(long, value_name = "ADDRESS")]
     pub bind: Option<IpAddr>,
+
+    /// NUMA node that the buffers are to lie on [default: that of the core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1023))]
+    pub numa: Option<u32>,
 
     /// Core to run on [default: chosen near the device, another one for each end on one host]
     #[arg(long, value_name = "N")]
@@ -154,6 +161,23 @@ pub struct QueueArgs {
     /// RDMA READs outstanding, within both devices' limits
     #[arg(short = 'o', long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
     pub outs: u8,
+}
+
+/// The memory that messages lie in.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Memory, decided by the client")]
+pub struct MemoryArgs {
+    /// Buffers in huge pages of the system's default size, at both ends and on both paths; they must be reserved
+    #[arg(long)]
+    pub hugepages: bool,
+
+    /// Let the device write to memory in any order; not for tests that wait for the last byte
+    #[arg(long)]
+    pub relaxed_ordering: bool,
+
+    /// Do not pin the buffers: on-demand paging, on devices that have it
+    #[arg(long)]
+    pub odp: bool,
 }
 
 /// Attributes of the path between the queue pairs.
@@ -291,8 +315,12 @@ pub fn parse(
 }
 
 /// Headings whose options only a client decides.
-const CLIENTS: [&str; 3] =
-    ["Test, decided by the client", "Queues, decided by the client", "Path, decided by the client"];
+const CLIENTS: [&str; 4] = [
+    "Test, decided by the client",
+    "Queues, decided by the client",
+    "Memory, decided by the client",
+    "Path, decided by the client",
+];
 
 fn client_options(matches: &ArgMatches) -> Vec<String> {
     TestArgs::command()

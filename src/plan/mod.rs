@@ -74,6 +74,8 @@ pub enum Side {
 pub enum MemoryKind {
     /// Anonymous pages of the process, of the base size.
     Anonymous,
+    /// Reserved pages of the system's default huge size.
+    HugePages,
 }
 
 /// One test, completely decided. Both ends hold the same value.
@@ -107,6 +109,10 @@ pub struct Test {
     pub threads: u32,
     /// Kind of memory the payload lies in.
     pub memory: MemoryKind,
+    /// The device may write to it in any order.
+    pub relaxed_ordering: bool,
+    /// It is not pinned: the device has pages brought in when it meets one that is missing.
+    pub on_demand_paging: bool,
     /// Largest payload copied into the work request, as asked for; what was granted is in the endpoint's facts.
     pub max_inline: u32,
     /// Largest number of RDMA READs outstanding, as asked for; both devices' limits apply.
@@ -186,6 +192,8 @@ pub struct Site {
     pub may_emulate: bool,
     /// Core to run on; `None` leaves the choice open.
     pub core: Option<usize>,
+    /// NUMA node of the buffers; `None` leaves it to the kernel, which takes that of the core.
+    pub numa: Option<u32>,
     /// Port of the control connection.
     pub control_port: u16,
     /// Local address of the control connection.

@@ -53,6 +53,7 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         pkey_index: args.endpoint.pkey_index,
         may_emulate: role == Role::Loopback,
         core: args.endpoint.core,
+        numa: args.endpoint.numa,
         control_port: args.endpoint.port,
         bind: args.endpoint.bind,
         connect_timeout: args.endpoint.connect_timeout,
@@ -97,7 +98,9 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         signal_every: queues.cq_mod.unwrap_or_else(|| SIGNAL_EVERY.min(queues.tx_depth / 4).max(1)),
         qps: 1,
         threads: 1,
-        memory: MemoryKind::Anonymous,
+        memory: if args.memory.hugepages { MemoryKind::HugePages } else { MemoryKind::Anonymous },
+        relaxed_ordering: args.memory.relaxed_ordering,
+        on_demand_paging: args.memory.odp,
         max_inline: queues.inline.unwrap_or(match shape {
             Shape::Latency if verb.facts().may_inline => LATENCY_INLINE,
             _ => 0,
@@ -154,6 +157,21 @@ impl Test {
                 self.verb
             ))
             .with_remedy("leave --events away, or use write_imm_lat"));
+        }
+        if self.relaxed_ordering && self.shape == Shape::Latency && facts.arrival == Arrival::LastByte {
+            return Err(Error::usage(format!(
+                "--relaxed-ordering lets the last byte of a {} arrive before the others, and this test waits for it",
+                self.verb
+            ))
+            .with_remedy("leave --relaxed-ordering away, or use write_imm_lat"));
+        }
+        for (option, is_given) in
+            [("--relaxed-ordering", self.relaxed_ordering), ("--odp", self.on_demand_paging)]
+        {
+            if is_given && !self.measures(Transport::Rdma) {
+                return Err(Error::usage(format!("{option} is for RDMA, which --tcp-only leaves out"))
+                    .with_remedy(format!("leave {option} away")));
+            }
         }
         if self.max_inline > 0 && !facts.may_inline {
             return Err(Error::usage(format!("-I has no meaning for {}: it sends no payload", self.verb))
@@ -216,6 +234,8 @@ mod tests {
             (Verb::Send, Shape::Bandwidth, "-t 8 -Q 9", "-Q 9"),
             (Verb::Write, Shape::Latency, "--events", "no completion"),
             (Verb::Read, Shape::Latency, "-I 64", "-I"),
+            (Verb::Write, Shape::Latency, "--relaxed-ordering", "--relaxed-ordering"),
+            (Verb::Send, Shape::Latency, "--tcp-only --odp", "--odp"),
             (Verb::Send, Shape::Latency, "-u 20 --stall-timeout 5", "--stall-timeout"),
             (Verb::Send, Shape::Latency, "--json - --csv -", "--json and --csv"),
             (Verb::Send, Shape::Latency, "host -p 0", "-p 0"),

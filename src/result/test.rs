@@ -39,6 +39,12 @@ pub struct TestRecord {
     pub threads: u32,
     /// Kind of memory the payload lies in.
     pub memory: MemoryKind,
+    /// The device may write to it in any order.
+    #[serde(default)]
+    pub relaxed_ordering: bool,
+    /// It was registered without being pinned.
+    #[serde(default)]
+    pub on_demand_paging: bool,
     /// Inline payload asked for; what was granted is in each end's device.
     pub max_inline_bytes: u32,
     /// RDMA READs outstanding, as asked for.
@@ -95,6 +101,8 @@ impl From<&Test> for TestRecord {
             qps,
             threads,
             memory,
+            relaxed_ordering,
+            on_demand_paging,
             max_inline,
             outstanding_reads,
             mtu,
@@ -126,6 +134,8 @@ impl From<&Test> for TestRecord {
             qps: *qps,
             threads: *threads,
             memory: *memory,
+            relaxed_ordering: *relaxed_ordering,
+            on_demand_paging: *on_demand_paging,
             max_inline_bytes: *max_inline,
             outstanding_reads: *outstanding_reads,
             mtu_bytes: *mtu,

@@ -28,7 +28,8 @@ pub fn describe(document: &mut Document, side: Side, port: Option<&Port>, core: 
     if device.as_ref().is_some_and(|device| device.numa_node.is_none()) {
         document.miss("local.device.numa_node", "the device is on no NUMA node that the kernel names");
     }
-    End { side, machine, core, numa_node, process: Process::current(), clock: None, device, tcp: None }
+    let process = Process::current();
+    End { side, machine, core, numa_node, buffers: None, process, clock: None, device, tcp: None }
 }
 
 fn device(port: &Port) -> Device {

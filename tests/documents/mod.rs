@@ -12,9 +12,9 @@ use verbmark::measure::{LatencyHistogram, Stop};
 use verbmark::ops::Verb;
 use verbmark::plan::Test;
 use verbmark::result::{
-    Bandwidth, Basis, ClockFacts, Connection, CpuUse, Device, Direction, Document, End, Floor, Gid, GidType,
-    LinkLayer, MemoryKind, Point, Process, ResultRow, RowInterval, Shape, Side, TcpEnd, TestRecord, Tool,
-    Transport, Wait,
+    Bandwidth, Basis, Buffers, ClockFacts, Connection, CpuUse, Device, Direction, Document, End, Floor, Gid,
+    GidType, LinkLayer, MemoryKind, Point, Process, ResultRow, RowInterval, Shape, Side, TcpEnd, TestRecord,
+    Tool, Transport, Wait,
 };
 
 pub const RUN_ID: &str = "0123456789abcdef0123456789abcdef";
@@ -69,6 +69,7 @@ pub fn end(side: Side) -> End {
         machine: machine(name),
         core: Some(3),
         numa_node: Some(0),
+        buffers: Some(Buffers { page_bytes: 4096, numa_node: None }),
         process: Process::current(),
         clock: Some(ClockFacts { source: "tsc".into(), frequency_hz: Some(2.75e9), reading_ns: Some(7.3) }),
         device: Some(device(&format!("::ffff:{own}"))),
@@ -98,6 +99,8 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         qps: 1,
         threads: 1,
         memory: MemoryKind::Anonymous,
+        relaxed_ordering: false,
+        on_demand_paging: false,
         max_inline: 220,
         outstanding_reads: 16,
         mtu: None,

@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result, Step};
 use crate::ops::{Arrival, Verb};
 use crate::plan::{Shape, Side, Test, Wait};
+use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::pattern::Pattern;
 use crate::verbs::{
-    Access, Address, Channel, Cq, Grh, Init, Mr, Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts, Slots,
-    Transport,
+    Access, Address, Channel, Cq, Grh, Init, Mr, Qp, QpCaps, QpInit, Region, Registration, RemoteSlice, Rtr,
+    Rts, Slots, Transport,
 };
 
 mod completion;
@@ -134,7 +135,9 @@ impl Prepared {
         let context = port.context();
         let pd = context.alloc_pd()?;
         let access = access(test.verb);
-        let memory = pd.register(Region::new(layout.stride * layout.slots)?, access)?;
+        let region = Region::placed(layout.stride * layout.slots, memory::placement(test, port.numa())?)?;
+        let how = Registration { relaxed_ordering: test.relaxed_ordering, on_demand: test.on_demand_paging };
+        let memory = pd.register_as(region, access, how)?;
         let sleeps = test.wait == Wait::Events;
         let channel = || if sleeps { context.create_channel().map(Some) } else { Ok(None) };
         let (send_channel, recv_channel) = (channel()?, channel()?);

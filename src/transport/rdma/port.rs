@@ -14,6 +14,7 @@ pub struct Port {
     context: Context,
     number: u8,
     wanted_gid: Option<u32>,
+    numa: Option<u32>,
     pkey_index: u16,
     pkey: std::result::Result<u16, String>,
     attr: PortAttr,
@@ -98,8 +99,8 @@ impl Port {
         };
         let gids = context.gid_table(site.port)?;
         let device = context.attr()?;
-        let (number, wanted_gid) = (site.port, site.gid_index);
-        Ok(Self { context, number, wanted_gid, pkey_index, pkey, attr, device, gids })
+        let (number, wanted_gid, numa) = (site.port, site.gid_index, site.numa);
+        Ok(Self { context, number, wanted_gid, numa, pkey_index, pkey, attr, device, gids })
     }
 
     /// What the other end must know before a path is chosen.
@@ -150,6 +151,11 @@ impl Port {
     /// State and limits of the port.
     pub fn attr(&self) -> &PortAttr {
         &self.attr
+    }
+
+    /// NUMA node the buffers are to lie on.
+    pub fn numa(&self) -> Option<u32> {
+        self.numa
     }
 
     /// Index of the partition key in the port's table.
