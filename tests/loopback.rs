@@ -299,6 +299,112 @@ fn one_path_can_be_left_out() {
 }
 
 #[test]
+fn attributes_of_the_path_are_used_and_recorded() {
+    let _turn = suite::turn();
+    let options = "-n 20 --no-tcp -S 3 --tclass 106 --flow-label 1048575 --hop-limit 255 --min-rnr-timer 31";
+    let document = loopback("send_lat", &format!("-d emu0 {options}"));
+    for (key, value) in [
+        ("service_level", 3),
+        ("traffic_class", 106),
+        ("flow_label", 0xf_ffff),
+        ("hop_limit", 255),
+        ("min_rnr_timer", 31),
+    ] {
+        assert_eq!(at(&document, &format!("/test/{key}")), &json!(value), "{key}");
+    }
+    for end in ["local", "remote"] {
+        assert_eq!(at(&document, &format!("/{end}/device/pkey_index")), &json!(0));
+        assert_eq!(text(&document, &format!("/{end}/device/pkey")), "0xffff");
+    }
+    // Within an InfiniBand subnet packets have no global route header that could carry them, unless one is asked for.
+    for option in ["--tclass 1", "--flow-label 1", "--hop-limit 63"] {
+        let run = suite::run("send_lat", &format!("--loopback -d emu1 -n 20 --no-tcp {option}")).exits(5);
+        run.says(&["error: choose path: ", option, "no global route header", "try: ", "-x"]);
+        let document = loopback("send_lat", &format!("-d emu1 -x 0 -n 20 --no-tcp {option}"));
+        assert_eq!(text(&document, "/status"), "ok");
+    }
+}
+
+/// Huge pages of the default size that nobody has taken yet.
+fn free_huge_pages() -> u64 {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").expect("it is Linux");
+    let count = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    count("HugePages_Free:").saturating_sub(count("HugePages_Rsvd:"))
+}
+
+#[test]
+fn huge_pages_are_used_on_both_paths_or_refused_before_anything_is_made() {
+    let _turn = suite::turn();
+    // More than is reserved anywhere: 2 buffers of 1 GiB.
+    let run = suite::run("send_lat", "--loopback -d emu0 -n 20 -s 1G --hugepages").exits(5);
+    run.says(&["error: register memory: ", "huge pages of ", "available", "try: ", "vm.nr_hugepages"]);
+    let free = free_huge_pages();
+    if free < 8 {
+        println!("not asked: {free} huge pages are free, and both ends need 3 each");
+        return;
+    }
+    for binary in BINARIES {
+        let document = loopback(binary, "-d emu0 -n 50 -s 64,4k --verify --hugepages");
+        check(binary, &document, &[64, 4096], &BOTH, "busy", Some(50));
+        assert_eq!(text(&document, "/test/memory"), "huge_pages");
+        for end in ["local", "remote"] {
+            assert!(number(&document, &format!("/{end}/buffers/page_bytes")) > 65_536.0, "{document:#}");
+        }
+    }
+    assert!(free_huge_pages() >= free, "they are given back");
+}
+
+#[test]
+fn buffers_lie_on_the_node_that_was_named() {
+    let _turn = suite::turn();
+    let first = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
+    if !first.starts_with('0') {
+        println!("not asked: this machine has no node 0");
+        return;
+    }
+    let document = loopback("write_bw", "-d emu0 -n 200 --numa 0 --verify");
+    check("write_bw", &document, &[65536], &BOTH, "busy", Some(200));
+    for end in ["local", "remote"] {
+        assert_eq!(at(&document, &format!("/{end}/buffers/numa_node")), &json!(0));
+    }
+    let document = loopback("write_bw", "-d emu0 -n 20");
+    assert!(at(&document, "/local/buffers/numa_node").is_null());
+}
+
+#[test]
+fn memory_may_be_relaxed_and_not_pinned_where_the_device_does_that() {
+    let _turn = suite::turn();
+    for binary in BINARIES {
+        let options = if binary == "write_lat" { "--odp" } else { "--odp --relaxed-ordering" };
+        let document = loopback(binary, &format!("-d emu0 -n 50 --no-tcp --verify {options}"));
+        assert_eq!(at(&document, "/test/on_demand_paging"), &json!(true), "{binary}");
+        assert_eq!(at(&document, "/test/relaxed_ordering"), &json!(binary != "write_lat"), "{binary}");
+        let command = line(binary, "--loopback -d emu0 -n 50 --no-tcp --odp");
+        let run = Running::start(suite::misbehaving(command, "no-odp")).finish().exits(5);
+        run.says(&["error: register memory: emu0 does on-demand paging for nothing", "try: ", "--odp"]);
+    }
+}
+
+#[test]
+fn partition_keys_that_do_not_go_together_are_refused_before_traffic() {
+    let _turn = suite::turn();
+    for (pkey, why) in [("pkey=32767", "limited members"), ("pkey=32768", "no partition")] {
+        let command = suite::misbehaving(line("send_lat", "--loopback -d emu1 -n 20 --no-tcp"), pkey);
+        let run = Running::start(command).finish().exits(5);
+        run.says(&["error: choose path: ", why, "try: ", "--pkey-index"]);
+    }
+    let run = suite::run("send_lat", "--loopback -d emu0 --pkey-index 1").exits(5);
+    run.says(&[
+        "error: query port: partition key index 1 is outside the table of emu0/1",
+        "1 entries",
+        "try: ",
+    ]);
+}
+
+#[test]
 fn a_sweep_has_all_sizes_and_a_range_those_between() {
     let _turn = suite::turn();
     let all: Vec<u64> = (0..=23).map(|power| 1 << power).collect();

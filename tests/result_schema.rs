@@ -167,6 +167,18 @@ fn broken_values_do_not_validate() {
     assert!(!validator.is_valid(&with(&failed, "/error/step", json!("Open Device"))));
 }
 
+/// Keys that came after the first recorded runs, whose documents stay valid without them.
+const ADDED: [&str; 8] = [
+    "/test/traffic_class",
+    "/test/flow_label",
+    "/test/hop_limit",
+    "/test/relaxed_ordering",
+    "/test/on_demand_paging",
+    "/local/buffers",
+    "/local/device/pkey_index",
+    "/local/device/pkey",
+];
+
 #[test]
 fn a_key_left_out_does_not_validate() {
     let validator = schema::for_readers();
@@ -181,6 +193,7 @@ fn a_key_left_out_does_not_validate() {
             "/test/stop",
             "/test/warm_up",
             "/local",
+            "/local/buffers",
             "/local/clock",
             "/local/device",
             "/local/device/gid",
@@ -204,7 +217,9 @@ fn a_key_left_out_does_not_validate() {
             for key in object.keys() {
                 let mut without = value.clone();
                 without.pointer_mut(parent).and_then(Value::as_object_mut).unwrap().remove(key);
-                assert!(!validator.is_valid(&without), "passed without {parent}/{key}");
+                let place = format!("{parent}/{key}");
+                let may_lack = ADDED.contains(&place.as_str());
+                assert_eq!(validator.is_valid(&without), may_lack, "without {place}");
                 removed += 1;
             }
         }

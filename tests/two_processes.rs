@@ -5,7 +5,7 @@ mod schema;
 mod suite;
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -293,6 +293,43 @@ fn names_and_both_families_of_addresses_reach_a_server() {
         let document = measure("send_lat", host, port, "-n 10");
         let peer = text(&document, "/local/tcp/peer_address");
         assert_eq!(host.contains("::1"), peer.starts_with("[::1]"), "{host}: {peer}");
+        server.finish().exits(0);
+    }
+}
+
+#[test]
+fn a_link_local_address_is_reached_through_the_interface_of_its_zone() {
+    // Address, index, prefix, scope, flags, name; scope 20 is link-local, flag 40 still looks for a duplicate.
+    let table = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+    let entry = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut usable = entry.filter(|entry| entry.len() == 6 && entry[3] == "20" && entry[4] == "80");
+    let Some(entry) = usable.next() else {
+        println!("not asked: this machine has no link-local address");
+        return;
+    };
+    let address = u128::from_str_radix(entry[0], 16).expect("an address");
+    let host = format!("{}%{}", std::net::Ipv6Addr::from(address), entry[5]);
+    let _turn = suite::turn();
+    let (server, port) = server("send_lat", "--tcp-only");
+    let document = measure("send_lat", &host, port, "-n 10");
+    server.finish().exits(0);
+    assert!(text(&document, "/local/tcp/peer_address").starts_with("[fe80::"), "{document:#}");
+    assert!(at(&document, "/local/tcp/interface").is_string(), "{document:#}");
+}
+
+#[test]
+fn of_a_name_with_two_families_the_one_that_listens_is_found() {
+    let Ok(both) = ("localhost", 1).to_socket_addrs() else { return };
+    let families: Vec<bool> = both.map(|address| address.is_ipv4()).collect();
+    let _turn = suite::turn();
+    for (bind, is_ipv4) in [("127.0.0.1", true), ("::1", false)] {
+        if !families.contains(&is_ipv4) {
+            println!("not asked: localhost has no address of the family of {bind}");
+            continue;
+        }
+        let (server, port) = server("send_lat", &format!("--tcp-only --bind {bind}"));
+        let document = measure("send_lat", "localhost", port, "-n 10");
+        assert_eq!(text(&document, "/local/tcp/peer_address").starts_with('['), !is_ipv4);
         server.finish().exits(0);
     }
 }

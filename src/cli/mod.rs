@@ -44,6 +44,9 @@ pub struct TestArgs {
     pub queues: QueueArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub memory: MemoryArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub path: PathArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -66,6 +69,10 @@ pub struct EndpointArgs {
     #[arg(short = 'x', long, value_name = "N")]
     pub gid_index: Option<u32>,
 
+    /// Index in the port's partition key table; both ends' keys must be of one partition
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub pkey_index: u16,
+
     /// TCP port of the control connection and of the TCP baseline; a server takes a free one for 0
     #[arg(short, long, value_name = "PORT", default_value_t = 18515)]
     pub port: u16,
@@ -73,6 +80,10 @@ pub struct EndpointArgs {
     /// Local address to listen on or to connect from
     #[arg(long, value_name = "ADDRESS")]
     pub bind: Option<IpAddr>,
+
+    /// NUMA node that the buffers are to lie on [default: that of the core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1023))]
+    pub numa: Option<u32>,
 
     /// Core to run on [default: chosen near the device, another one for each end on one host]
     #[arg(long, value_name = "N")]
@@ -166,6 +177,23 @@ pub struct QueueArgs {
     pub outs: u8,
 }
 
+/// The memory that messages lie in.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Memory, decided by the client")]
+pub struct MemoryArgs {
+    /// Buffers in huge pages of the system's default size, at both ends and on both paths; they must be reserved
+    #[arg(long)]
+    pub hugepages: bool,
+
+    /// Let the device write to memory in any order; not for tests that wait for the last byte
+    #[arg(long)]
+    pub relaxed_ordering: bool,
+
+    /// Do not pin the buffers: on-demand paging, on devices that have it
+    #[arg(long)]
+    pub odp: bool,
+}
+
 /// Attributes of the path between the queue pairs.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Path, decided by the client")]
@@ -177,6 +205,18 @@ pub struct PathArgs {
     /// Service level
     #[arg(short = 'S', long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     pub sl: u8,
+
+    /// Traffic class of the global route header: DSCP and ECN of RoCE v2
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=255))]
+    pub tclass: u8,
+
+    /// Flow label of the global route header, 20 bits
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0xf_ffff))]
+    pub flow_label: u32,
+
+    /// Hop limit of the global route header: the time to live of RoCE v2
+    #[arg(long, value_name = "N", default_value_t = HOP_LIMIT, value_parser = clap::value_parser!(u8).range(1..=255))]
+    pub hop_limit: u8,
 
     /// Local ACK timeout: 4.096 us * 2^N
     #[arg(short = 'u', long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u8).range(1..=31))]
@@ -190,10 +230,17 @@ pub struct PathArgs {
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u8).range(0..=7))]
     pub rnr_retry: u8,
 
+    /// Code of the wait that a sender without a posted receive is told: 12 is 0.64 ms, 1 is 0.01 ms, 0 is 655 ms
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u8).range(0..=31))]
+    pub min_rnr_timer: u8,
+
     /// Give up when nothing has moved for this long
     #[arg(long, value_name = "TIME", default_value = "10", value_parser = parse_positive_duration)]
     pub stall_timeout: Duration,
 }
+
+/// Routers a packet may pass, and one, unless another number is asked for: more than any data centre has.
+pub const HOP_LIMIT: u8 = 64;
 
 /// Where results go.
 #[derive(Debug, Clone, Args)]
@@ -292,8 +339,12 @@ pub fn parse(
 }
 
 /// Headings whose options only a client decides.
-const CLIENTS: [&str; 3] =
-    ["Test, decided by the client", "Queues, decided by the client", "Path, decided by the client"];
+const CLIENTS: [&str; 4] = [
+    "Test, decided by the client",
+    "Queues, decided by the client",
+    "Memory, decided by the client",
+    "Path, decided by the client",
+];
 
 fn client_options(matches: &ArgMatches) -> Vec<String> {
     TestArgs::command()
@@ -336,6 +387,13 @@ mod tests {
             "-S 16",
             "-u 32",
             "--retry-count 7",
+            "--tclass 256",
+            "--flow-label 1048576",
+            "--hop-limit 0",
+            "--hop-limit 256",
+            "--min-rnr-timer 32",
+            "--pkey-index 65536",
+            "--pkey-index -1",
             "-m 1500",
             "--no-tcp --tcp-only",
             "host --loopback",

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 mod cores;
 mod counters;
 mod cpu;
+mod huge_pages;
 mod interfaces;
 mod machine;
 mod netlink;
@@ -21,9 +22,10 @@ mod route;
 pub use cores::{Choice, Cores, pin};
 pub use counters::{DeviceCounters, connection_counters, delta};
 pub use cpu::{CpuMeter, CpuUse};
+pub use huge_pages::HugePages;
 pub use interfaces::{Address, Interface, holder, interfaces};
 pub use machine::{Machine, MemoryLock, Unlimited};
-pub use numa::{node_of_core, node_of_device};
+pub use numa::{node_of_core, node_of_device, nodes_with_memory};
 pub use route::{Route, route_to};
 
 /// A value that could not be had, and why.

@@ -3,7 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-use super::read;
+use super::{parse_list, read};
+
+/// The nodes that have memory; `None` on a kernel without NUMA.
+pub fn nodes_with_memory() -> Option<Vec<usize>> {
+    nodes_with_memory_in(Path::new("/"))
+}
+
+fn nodes_with_memory_in(root: &Path) -> Option<Vec<usize>> {
+    parse_list(&read(root, "sys/devices/system/node/has_memory").ok()?).ok()
+}
 
 /// The node of a core; `None` on a kernel without NUMA.
 pub fn node_of_core(core: usize) -> Option<u32> {
@@ -38,6 +47,11 @@ mod tests {
         fs::create_dir_all(root.path().join("sys/devices/system/cpu/cpu3/node1")).unwrap();
         assert_eq!(node_of_core_in(root.path(), 3), Some(1));
         assert_eq!(node_of_core_in(root.path(), 4), None);
+        assert_eq!(nodes_with_memory_in(root.path()), None);
+        let nodes = root.path().join("sys/devices/system/node");
+        fs::create_dir_all(&nodes).unwrap();
+        fs::write(nodes.join("has_memory"), "0,2-3\n").unwrap();
+        assert_eq!(nodes_with_memory_in(root.path()), Some(vec![0, 2, 3]));
         let device = root.path().join("sys/class/infiniband/mlx5_0/device");
         fs::create_dir_all(&device).unwrap();
         fs::write(device.join("numa_node"), "-1\n").unwrap();

@@ -69,7 +69,9 @@ impl Test {
             && self.retry_count <= 7
             && self.rnr_retry <= 7
             && self.min_rnr_timer <= 31
-            && self.service_level <= 15;
+            && self.service_level <= 15
+            && self.flow_label >> 20 == 0
+            && self.hop_limit > 0;
         if !in_range {
             return refuse("a path attribute is out of its range".into());
         }

@@ -18,6 +18,8 @@ mod resolve;
 pub use admit::{other_test, tcp_only_server};
 pub use resolve::resolve;
 
+pub use crate::cli::HOP_LIMIT;
+
 /// Latency or bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -72,6 +74,8 @@ pub enum Side {
 pub enum MemoryKind {
     /// Anonymous pages of the process, of the base size.
     Anonymous,
+    /// Reserved pages of the system's default huge size.
+    HugePages,
 }
 
 /// One test, completely decided. Both ends hold the same value.
@@ -109,6 +113,10 @@ pub struct Test {
     pub threads: u32,
     /// Kind of memory the payload lies in.
     pub memory: MemoryKind,
+    /// The device may write to it in any order.
+    pub relaxed_ordering: bool,
+    /// It is not pinned: the device has pages brought in when it meets one that is missing.
+    pub on_demand_paging: bool,
     /// Largest payload copied into the work request, as asked for; what was granted is in the endpoint's facts.
     pub max_inline: u32,
     /// Largest number of RDMA READs outstanding, as asked for; both devices' limits apply.
@@ -117,6 +125,12 @@ pub struct Test {
     pub mtu: Option<u32>,
     /// Service level, 0 to 15.
     pub service_level: u8,
+    /// Traffic class of the global route header.
+    pub traffic_class: u8,
+    /// Flow label of the global route header, 20 bits.
+    pub flow_label: u32,
+    /// Hop limit of the global route header, 1 to 255.
+    pub hop_limit: u8,
     /// Local ACK timeout exponent: 4.096 us * 2^n, 1 to 31.
     pub qp_timeout: u8,
     /// Retries after a timeout or a sequence NAK, 0 to 6. Seven is endless on rxe and so not offered.
@@ -176,10 +190,14 @@ pub struct Site {
     pub port: u8,
     /// Index in the port's GID table; `None` leaves the choice open.
     pub gid_index: Option<u32>,
+    /// Index in the port's partition key table.
+    pub pkey_index: u16,
     /// The emulated device will do if there is no other.
     pub may_emulate: bool,
     /// Core to run on; `None` leaves the choice open.
     pub core: Option<usize>,
+    /// NUMA node of the buffers; `None` leaves it to the kernel, which takes that of the core.
+    pub numa: Option<u32>,
     /// Port of the control connection.
     pub control_port: u16,
     /// Local address of the control connection.

@@ -54,8 +54,10 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         device: args.endpoint.device,
         port: args.endpoint.ib_port,
         gid_index: args.endpoint.gid_index,
+        pkey_index: args.endpoint.pkey_index,
         may_emulate: role == Role::Loopback,
         core: args.endpoint.core,
+        numa: args.endpoint.numa,
         control_port: args.endpoint.port,
         bind: args.endpoint.bind,
         connect_timeout: args.endpoint.connect_timeout,
@@ -116,7 +118,9 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         cqe_batch: queues.cqe_batch.unwrap_or(if shape == Shape::Bandwidth { CQE_BATCH } else { 1 }),
         qps: 1,
         threads: 1,
-        memory: MemoryKind::Anonymous,
+        memory: if args.memory.hugepages { MemoryKind::HugePages } else { MemoryKind::Anonymous },
+        relaxed_ordering: args.memory.relaxed_ordering,
+        on_demand_paging: args.memory.odp,
         max_inline: queues.inline.unwrap_or(match shape {
             Shape::Latency if verb.facts().may_inline => LATENCY_INLINE,
             _ => 0,
@@ -124,10 +128,13 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         outstanding_reads: queues.outs,
         mtu: path.mtu,
         service_level: path.sl,
+        traffic_class: path.tclass,
+        flow_label: path.flow_label,
+        hop_limit: path.hop_limit,
         qp_timeout: path.qp_timeout,
         retry_count: path.retry_count,
         rnr_retry: path.rnr_retry,
-        min_rnr_timer: 12,
+        min_rnr_timer: path.min_rnr_timer,
         verify: args.shape.verify,
         payload_seed,
         first: Side::Client,
@@ -183,6 +190,21 @@ impl Test {
                 self.verb
             ))
             .with_remedy("leave --events away, or use write_imm_lat"));
+        }
+        if self.relaxed_ordering && self.shape == Shape::Latency && facts.arrival == Arrival::LastByte {
+            return Err(Error::usage(format!(
+                "--relaxed-ordering lets the last byte of a {} arrive before the others, and this test waits for it",
+                self.verb
+            ))
+            .with_remedy("leave --relaxed-ordering away, or use write_imm_lat"));
+        }
+        for (option, is_given) in
+            [("--relaxed-ordering", self.relaxed_ordering), ("--odp", self.on_demand_paging)]
+        {
+            if is_given && !self.measures(Transport::Rdma) {
+                return Err(Error::usage(format!("{option} is for RDMA, which --tcp-only leaves out"))
+                    .with_remedy(format!("leave {option} away")));
+            }
         }
         if self.max_inline > 0 && !facts.may_inline {
             return Err(Error::usage(format!("-I has no meaning for {}: it sends no payload", self.verb))
@@ -255,6 +277,8 @@ mod tests {
             (Verb::Send, Shape::Latency, "-A fetch_add", "-A"),
             (Verb::FetchAdd, Shape::Latency, "-s 16", "8 bytes, not 16"),
             (Verb::FetchAdd, Shape::Bandwidth, "-a", "8 bytes, not 1"),
+            (Verb::Write, Shape::Latency, "--relaxed-ordering", "--relaxed-ordering"),
+            (Verb::Send, Shape::Latency, "--tcp-only --odp", "--odp"),
             (Verb::Send, Shape::Latency, "-u 20 --stall-timeout 5", "--stall-timeout"),
             (Verb::Send, Shape::Latency, "--json - --csv -", "--json and --csv"),
             (Verb::Send, Shape::Latency, "host -p 0", "-p 0"),

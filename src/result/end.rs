@@ -17,6 +17,9 @@ pub struct End {
     pub core: Option<usize>,
     /// NUMA node of that core.
     pub numa_node: Option<u32>,
+    /// What its buffers lie in; `null` before they exist.
+    #[serde(default)]
+    pub buffers: Option<Buffers>,
     /// The process.
     pub process: Process,
     /// What time was read from.
@@ -25,6 +28,15 @@ pub struct End {
     pub device: Option<Device>,
     /// The TCP baseline's socket; `null` when there was none.
     pub tcp: Option<TcpEnd>,
+}
+
+/// The memory of an end's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Buffers {
+    /// Size of the pages they were mapped with.
+    pub page_bytes: u64,
+    /// NUMA node they were bound to; `null` left it to the kernel.
+    pub numa_node: Option<u32>,
 }
 
 /// A process of the suite.
@@ -122,6 +134,12 @@ pub struct Device {
     pub gid: Option<Gid>,
     /// Local identifier; `null` on Ethernet.
     pub lid: Option<u16>,
+    /// Index of the partition key in the port's table.
+    #[serde(default)]
+    pub pkey_index: Option<u16>,
+    /// The partition key there, as `0xffff`: 15 bits name the partition, the highest makes a full member.
+    #[serde(default)]
+    pub pkey: Option<String>,
     /// Network interface of the port.
     pub netdev: Option<String>,
     /// NUMA node the device is attached to.

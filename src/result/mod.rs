@@ -17,7 +17,7 @@ mod test;
 
 pub use comparison::{Comparison, comparison};
 pub use document::{Document, Floor, Missing, Notice, SCHEMA, Status, Tool};
-pub use end::{Claims, ClockFacts, Device, End, Gid, GidType, LinkLayer, Process, TcpEnd};
+pub use end::{Buffers, Claims, ClockFacts, Device, End, Gid, GidType, LinkLayer, Process, TcpEnd};
 pub use identity::{run_id, timestamp};
 pub use latency::{Basis, Histogram, Latency};
 pub use row::{

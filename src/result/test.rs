@@ -43,6 +43,12 @@ pub struct TestRecord {
     pub threads: u32,
     /// Kind of memory the payload lies in.
     pub memory: MemoryKind,
+    /// The device may write to it in any order.
+    #[serde(default)]
+    pub relaxed_ordering: bool,
+    /// It was registered without being pinned.
+    #[serde(default)]
+    pub on_demand_paging: bool,
     /// Inline payload asked for; what was granted is in each end's device.
     pub max_inline_bytes: u32,
     /// RDMA READs outstanding, as asked for.
@@ -51,6 +57,15 @@ pub struct TestRecord {
     pub mtu_bytes: Option<u32>,
     /// Service level.
     pub service_level: u8,
+    /// Traffic class of the global route header.
+    #[serde(default)]
+    pub traffic_class: u8,
+    /// Flow label of the global route header.
+    #[serde(default)]
+    pub flow_label: u32,
+    /// Hop limit of the global route header.
+    #[serde(default = "first_hop_limit")]
+    pub hop_limit: u8,
     /// Local ACK timeout exponent: 4.096 us * 2^n.
     pub qp_timeout: u8,
     /// Retries after a timeout or sequence NAK.
@@ -65,6 +80,11 @@ pub struct TestRecord {
     pub first: Side,
     /// Longest wait for progress inside a loop.
     pub stall_timeout_s: f64,
+}
+
+/// What every run used whose document does not say.
+fn first_hop_limit() -> u8 {
+    64
 }
 
 impl From<&Test> for TestRecord {
@@ -87,10 +107,15 @@ impl From<&Test> for TestRecord {
             qps,
             threads,
             memory,
+            relaxed_ordering,
+            on_demand_paging,
             max_inline,
             outstanding_reads,
             mtu,
             service_level,
+            traffic_class,
+            flow_label,
+            hop_limit,
             qp_timeout,
             retry_count,
             rnr_retry,
@@ -117,10 +142,15 @@ impl From<&Test> for TestRecord {
             qps: *qps,
             threads: *threads,
             memory: *memory,
+            relaxed_ordering: *relaxed_ordering,
+            on_demand_paging: *on_demand_paging,
             max_inline_bytes: *max_inline,
             outstanding_reads: *outstanding_reads,
             mtu_bytes: *mtu,
             service_level: *service_level,
+            traffic_class: *traffic_class,
+            flow_label: *flow_label,
+            hop_limit: *hop_limit,
             qp_timeout: *qp_timeout,
             retry_count: *retry_count,
             rnr_retry: *rnr_retry,

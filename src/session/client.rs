@@ -15,6 +15,7 @@ use crate::oob::{self, Control, Identity, LocalEnd, Target};
 use crate::ops::{Op, Visitor};
 use crate::plan::{Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, TestRecord};
+use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
 use crate::transport::rdma::{self, Lists, Port, Single};
 use crate::transport::tcp;
@@ -26,6 +27,8 @@ use crate::transport::tcp;
 pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Document) -> Result<()> {
     let port = if plan.test.measures(Transport::Rdma) { Some(Port::open(&plan.site)?) } else { None };
     let device = port.as_ref().map(|port| port.device().name().to_owned());
+    memory::check_node(&plan.site)?;
+    memory::check(&plan.test, port.as_ref())?;
     let cores = Cores::read(device.as_deref())?;
     let core = match plan.site.core {
         Some(core) => Some(cores.given(core, &[])?.core),
@@ -122,6 +125,7 @@ impl Session<'_> {
         let Accept { token } = control.recv("the server's agreement", STEP)?;
         document.test = Some(TestRecord::from(&test));
 
+        establish::note_buffers(document, &test, self.plan.site.numa)?;
         let mut paths = Paths::default();
         let mut server = control.peer_addr();
         let mut from = LocalEnd::default();
@@ -142,7 +146,7 @@ impl Session<'_> {
         }
         if test.measures(Transport::Tcp) {
             let stream = self.connect_data(control, server, from, &token, document)?;
-            let tcp = establish::connect_tcp(control, stream, &test, Side::Client)?;
+            let tcp = establish::connect_tcp(control, stream, &test, Side::Client, self.plan.site.numa)?;
             establish::note_socket(document, &tcp);
             paths.tcp = Some(tcp);
         }
@@ -185,6 +189,7 @@ impl Session<'_> {
         }
         let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
         let choice = path::choose(&ours, &theirs, test.mtu, route)?;
+        choice.admit(test)?;
         Ok(Agreed { choice, ours, theirs })
     }
 
@@ -307,7 +312,7 @@ impl AtClient<'_> {
             }
             (Transport::Tcp, Shape::Latency) => {
                 let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
-                let mut path = tcp::PingPong::<O, W>::new(tcp, size);
+                let mut path = tcp::PingPong::<O, W>::new(tcp, size)?;
                 phase::latency_client(lane, &mut path, transport, &mut recorder.histogram)
             }
             (Transport::Rdma, Shape::Bandwidth) => {
@@ -324,7 +329,7 @@ impl AtClient<'_> {
             (Transport::Tcp, Shape::Bandwidth) => {
                 let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
                 let slots = rdma::Layout::of(&lane.test)?.slots;
-                let mut path = tcp::Streamer::<O, W>::new(tcp, size, slots);
+                let mut path = tcp::Streamer::<O, W>::new(tcp, size, slots)?;
                 phase::bandwidth_client(lane, &mut path, transport, pulls, &mut recorder.sample)
             }
         }

@@ -1,6 +1,6 @@
 //! The facts of one end, as the result document gives them.
 
-use std::net::{IpAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 
 use crate::host::{self, Machine};
 use crate::measure::{Clock, ClockSource};
@@ -22,10 +22,14 @@ pub fn describe(document: &mut Document, side: Side, port: Option<&Port>, core: 
         document.miss("local.numa_node", "the kernel has no NUMA node for the core");
     }
     let device = port.map(device);
+    if let Some(reason) = port.and_then(|port| port.pkey().err()) {
+        document.miss("local.device.pkey", reason);
+    }
     if device.as_ref().is_some_and(|device| device.numa_node.is_none()) {
         document.miss("local.device.numa_node", "the device is on no NUMA node that the kernel names");
     }
-    End { side, machine, core, numa_node, process: Process::current(), clock: None, device, tcp: None }
+    let process = Process::current();
+    End { side, machine, core, numa_node, buffers: None, process, clock: None, device, tcp: None }
 }
 
 fn device(port: &Port) -> Device {
@@ -47,6 +51,8 @@ fn device(port: &Port) -> Device {
         port: port.number(),
         gid: None,
         lid: (attr.link_layer == verbs::LinkLayer::Infiniband).then_some(attr.lid),
+        pkey_index: Some(port.pkey_index()),
+        pkey: port.pkey().ok().map(|pkey| format!("{pkey:#06x}")),
         netdev: None,
         numa_node: host::node_of_device(handle.name()),
         inline_bytes: None,
@@ -96,8 +102,13 @@ fn gid_of(fact: &GidFact) -> Gid {
 pub fn add_socket(end: &mut End, stream: &TcpStream) {
     let (local, peer) = (stream.local_addr().ok(), stream.peer_addr().ok());
     let source = local.map(|local| local.ip().to_canonical());
+    // A link-local address is on the interface of its scope, and on no other.
+    let scope = |address: SocketAddr| match address {
+        SocketAddr::V6(address) => Some(address.scope_id()).filter(|scope| *scope > 0),
+        SocketAddr::V4(_) => None,
+    };
     let interface = peer
-        .and_then(|peer| host::route_to(peer.ip().to_canonical(), source, None).ok())
+        .and_then(|peer| host::route_to(peer.ip().to_canonical(), source, scope(peer)).ok())
         .map(|route| route.interface);
     let netdev = end.device.as_ref().and_then(|device| device.netdev.clone());
     let same_link = match (&netdev, &interface) {

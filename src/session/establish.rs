@@ -8,7 +8,8 @@ use crate::error::{Error, Result, Step};
 use crate::oob::Control;
 use crate::oob::run::Introduction;
 use crate::plan::{Side, Test};
-use crate::result::{Document, Missing};
+use crate::result::{Buffers, Document, Missing};
+use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::rdma::{Endpoint, Port, Prepared, Rdma, Reads};
 use crate::transport::tcp::Tcp;
@@ -58,9 +59,15 @@ pub fn connect_rdma(
 ///
 /// # Errors
 /// A socket option was refused, or the peer's error.
-pub fn connect_tcp(control: &mut Control, stream: TcpStream, test: &Test, side: Side) -> Result<Tcp> {
+pub fn connect_tcp(
+    control: &mut Control,
+    stream: TcpStream,
+    test: &Test,
+    side: Side,
+    numa: Option<u32>,
+) -> Result<Tcp> {
     control.set_step(Step::TcpConnect);
-    let tcp = Tcp::new(stream, side, test.wait, test.payload_seed)?;
+    let tcp = Tcp::new(stream, side, test, memory::placement(test, numa)?)?;
     control.barrier("data connection is open", STEP)?;
     Ok(tcp)
 }
@@ -99,6 +106,19 @@ pub fn introduce(control: &mut Control, document: &mut Document) -> Result<()> {
         );
     }
     document.remote = Some(remote);
+    Ok(())
+}
+
+/// Notes in this end's facts what its buffers will lie in.
+///
+/// # Errors
+/// This kernel has no huge pages.
+pub fn note_buffers(document: &mut Document, test: &Test, numa: Option<u32>) -> Result<()> {
+    let placement = memory::placement(test, numa)?;
+    if let Some(end) = &mut document.local {
+        let page_bytes = memory::page_bytes(placement);
+        end.buffers = Some(Buffers { page_bytes, numa_node: placement.numa_node });
+    }
     Ok(())
 }
 

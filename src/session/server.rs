@@ -13,6 +13,7 @@ use crate::oob::{Control, Identity, Incoming, Listener, Token};
 use crate::ops::{Arrival, Op, Peer, Visitor};
 use crate::plan::{self, Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, Status, TestRecord};
+use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::rdma::{self, Port};
 use crate::transport::tcp;
@@ -65,6 +66,7 @@ impl<'a> Server<'a> {
     ) -> Result<Self> {
         document.local = Some(ends::describe(document, Side::Server, port.as_ref(), plan.site.core));
         let identity = client::identity(document);
+        memory::check_node(&plan.site)?;
         let cores = Cores::read(port.as_ref().map(|port| port.device().name()))?;
         let listener = Listener::bind(plan.site.bind, plan.site.control_port, identity)?;
         Ok(Self { plan, process, port, listener, cores })
@@ -165,12 +167,14 @@ impl<'a> Server<'a> {
             Some(ours) => {
                 let theirs: PortFacts = control.recv("the facts of the client's port", STEP)?;
                 let choice: PathChoice = control.recv("the client's choice of the path", STEP)?;
+                choice.admit(&test)?;
                 self.process.observer.explain(&format!("path: {}", choice.reason));
                 Some(Agreed { choice, ours, theirs })
             }
             None => None,
         };
         test.admit(verb, shape, &self.plan.site)?;
+        memory::check(&test, self.port.as_ref().filter(|_| wants_rdma))?;
         let token = Token::random()?;
         control.send(&Accept { token: token.clone() })?;
         document.run_id = proposal.run_id;
@@ -190,6 +194,7 @@ impl<'a> Server<'a> {
         }
         let mut paths = Paths::default();
         let test = lane.test.clone();
+        establish::note_buffers(document, &test, self.plan.site.numa)?;
         self.listener.expect(test.measures(Transport::Tcp).then(|| token.clone()));
         if let (Some(port), Some(agreed)) = (&self.port, agreed) {
             let rdma = establish::connect_rdma(&mut lane.control, port, &test, Side::Server, agreed)?;
@@ -200,7 +205,8 @@ impl<'a> Server<'a> {
         }
         if test.measures(Transport::Tcp) {
             let stream = self.accept_data(lane)?;
-            let tcp = establish::connect_tcp(&mut lane.control, stream, &test, Side::Server)?;
+            let tcp =
+                establish::connect_tcp(&mut lane.control, stream, &test, Side::Server, self.plan.site.numa)?;
             establish::note_socket(document, &tcp);
             lane.socket = tcp.stream().try_clone().ok();
             paths.tcp = Some(tcp);
@@ -316,7 +322,7 @@ impl AtServer<'_> {
             }
             (Transport::Tcp, Shape::Latency) => {
                 let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
-                phase::latency_server(lane, &mut tcp::PingPong::<O, W>::new(tcp, size), transport)
+                phase::latency_server(lane, &mut tcp::PingPong::<O, W>::new(tcp, size)?, transport)
             }
             (Transport::Rdma, Shape::Bandwidth) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
@@ -330,7 +336,7 @@ impl AtServer<'_> {
             (Transport::Tcp, Shape::Bandwidth) => {
                 let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
                 let slots = rdma::Layout::of(&lane.test)?.slots;
-                let mut path = tcp::Taker::<O, W>::new(tcp, size, slots);
+                let mut path = tcp::Taker::<O, W>::new(tcp, size, slots)?;
                 phase::bandwidth_server(lane, &mut path, transport, pulls)
             }
         }

@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 
+pub mod memory;
 pub mod path;
 pub mod pattern;
 pub mod rdma;

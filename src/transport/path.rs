@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Step};
+use crate::plan::{HOP_LIMIT, Test};
 use crate::verbs::{Gid, GidType, LinkLayer};
 
 /// One entry of a port's GID table, with what the host knows of the address behind it.
@@ -29,6 +30,8 @@ pub struct PortFacts {
     pub link_layer: LinkLayer,
     /// Local identifier; 0 on Ethernet.
     pub lid: u16,
+    /// Partition key the queue pair will use; `None` where it cannot be read.
+    pub pkey: Option<u16>,
     /// Active path MTU in bytes.
     pub active_mtu: u32,
     /// Largest message in bytes.
@@ -56,6 +59,51 @@ pub struct PathChoice {
     pub reason: String,
 }
 
+impl PathChoice {
+    /// Agrees to a test that is to run over this path.
+    ///
+    /// # Errors
+    /// Values for a header that packets on this path do not have.
+    pub fn admit(&self, test: &Test) -> Result<()> {
+        let asked = [
+            ("--tclass", u32::from(test.traffic_class), 0),
+            ("--flow-label", test.flow_label, 0),
+            ("--hop-limit", test.hop_limit.into(), HOP_LIMIT.into()),
+        ];
+        match asked.iter().find(|(_, value, default)| value != default) {
+            Some((option, value, _)) if self.gids.is_none() => Err(Error::failed(
+                Step::ChoosePath,
+                format!("{option} {value} has no meaning: packets on this path have no global route header"),
+            )
+            .with_remedy(format!("name a GID with -x, which adds that header, or leave {option} away"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A partition key without this bit is a limited member, which talks to full members alone (IBTA 10.9.3).
+const FULL_MEMBER: u16 = 1 << 15;
+
+/// The ends can talk: their keys name one partition, and one of them at least is a full member of it. Packets of
+/// others are dropped without a word.
+fn check_partition(client: &PortFacts, server: &PortFacts) -> Result<()> {
+    let (Some(a), Some(b)) = (client.pkey, server.pkey) else { return Ok(()) };
+    let keys = format!("{} has {a:#06x}, {} has {b:#06x}", client.name, server.name);
+    let why = if (a ^ b) & !FULL_MEMBER != 0 {
+        "the partition keys are of different partitions"
+    } else if a & !FULL_MEMBER == 0 {
+        "the partition keys are of no partition"
+    } else if (a | b) & FULL_MEMBER == 0 {
+        "both partition keys are of limited members, which cannot talk to each other"
+    } else {
+        return Ok(());
+    };
+    Err(Error::failed(Step::ChoosePath, format!("{why}: {keys}")).with_remedy(
+        "choose other entries with --pkey-index on each end, or have the subnet manager put both into one partition, \
+         one of them as a full member",
+    ))
+}
+
 /// Path MTUs a queue pair can have (IBTA 9.2.5).
 const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
@@ -80,6 +128,7 @@ pub fn choose(
         )
         .with_remedy("choose devices on the same network with -d and -i on each end"));
     }
+    check_partition(client, server)?;
     let (mtu, mtu_reason) = choose_mtu(client, server, mtu)?;
     if client.link_layer == LinkLayer::Infiniband && client.wanted.is_none() && server.wanted.is_none() {
         for port in [client, server] {
@@ -247,6 +296,7 @@ mod tests {
             name: name.into(),
             link_layer: LinkLayer::Ethernet,
             lid: 0,
+            pkey: Some(0xffff),
             active_mtu: 4096,
             max_message: 1 << 30,
             max_reads_out: 16,
@@ -330,6 +380,31 @@ mod tests {
         assert!(choose(&a, &b, None, |_| None).unwrap_err().message.contains("no LID"));
         b.link_layer = LinkLayer::Ethernet;
         assert!(choose(&a, &b, None, |_| None).unwrap_err().message.contains("link layers differ"));
+    }
+
+    #[test]
+    fn ends_that_cannot_hear_each_other_are_told_so_with_both_keys() {
+        let mut a = port("a", vec![gid(1, "10.7.0.1", RoceV2, 24)]);
+        let mut b = a.clone();
+        b.name = "b".into();
+        for (ours, theirs, refusal) in [
+            (Some(0xffff), Some(0xffff), None),
+            (Some(0xffff), Some(0x7fff), None),
+            (Some(0x7fff), Some(0xffff), None),
+            (Some(0x7fff), Some(0x7fff), Some("limited members")),
+            (Some(0x8001), Some(0xffff), Some("different partitions")),
+            (Some(0x8000), Some(0x8000), Some("no partition")),
+            (None, Some(0x8001), None),
+        ] {
+            (a.pkey, b.pkey) = (ours, theirs);
+            let outcome = choose(&a, &b, None, |_| None);
+            assert_eq!(outcome.is_err(), refusal.is_some(), "{ours:x?} {theirs:x?}");
+            if let (Err(error), Some(why), Some(ours), Some(theirs)) = (outcome, refusal, ours, theirs) {
+                for part in [why, &format!("a has {ours:#06x}"), &format!("b has {theirs:#06x}")] {
+                    assert!(error.message.contains(part), "no {part} in {error}");
+                }
+            }
+        }
     }
 
     #[test]

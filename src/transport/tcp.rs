@@ -12,9 +12,10 @@ use std::time::Duration;
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, RoundTrip, Sink, Stream, Waiting, Wake, Watch};
 use crate::ops::{Op, Peer};
-use crate::plan::{Side, Wait};
+use crate::plan::{Side, Test, Wait};
 use crate::transport::pattern::Pattern;
 use crate::transport::{Counted, Payload, Tally};
+use crate::verbs::{Bytes, Placement};
 
 /// What asks for data of a verb that pulls: as small as a message can be and still carry its number.
 const REQUEST: usize = 8;
@@ -31,14 +32,16 @@ pub struct Tcp {
     stream: TcpStream,
     side: Side,
     seed: u64,
+    placement: Placement,
 }
 
 impl Tcp {
-    /// Takes a connected stream and sets it up for the way of waiting.
+    /// Takes a connected stream and sets it up as the test wants it; buffers will lie where `placement` says.
     ///
     /// # Errors
     /// A socket option the kernel refused.
-    pub fn new(stream: TcpStream, side: Side, wait: Wait, seed: u64) -> Result<Self> {
+    pub fn new(stream: TcpStream, side: Side, test: &Test, placement: Placement) -> Result<Self> {
+        let wait = test.wait;
         let set_up = || -> std::io::Result<()> {
             stream.set_nodelay(true)?;
             stream.set_nonblocking(wait == Wait::Busy)?;
@@ -46,7 +49,15 @@ impl Tcp {
             stream.set_write_timeout(Some(BLOCKED))
         };
         set_up().map_err(|error| Error::failed(Step::TcpConnect, format!("socket options: {error}")))?;
-        Ok(Self { stream, side, seed })
+        Ok(Self { stream, side, seed: test.payload_seed, placement })
+    }
+
+    /// A buffer. It is written: the kernel backs untouched pages of zeros by one page, which would never leave the
+    /// cache.
+    fn buffer(&self, len: usize) -> Result<Bytes> {
+        let mut bytes = Bytes::new(len, self.placement)?;
+        bytes.fill(1);
+        Ok(bytes)
     }
 
     /// The socket, for its addresses and options.
@@ -134,8 +145,8 @@ impl Wake for Silent {
 /// Ping-pong for verbs that echo; request and response for those that do not.
 pub struct PingPong<'s, O, W> {
     tcp: &'s Tcp,
-    out: Vec<u8>,
-    into: Vec<u8>,
+    out: Bytes,
+    into: Bytes,
     started: u64,
     finished: u64,
     tally: Tally,
@@ -144,21 +155,24 @@ pub struct PingPong<'s, O, W> {
 
 impl<'s, O: Op, W: Waiting> PingPong<'s, O, W> {
     /// A path for messages of `size` bytes.
-    pub fn new(tcp: &'s Tcp, size: usize) -> Self {
+    ///
+    /// # Errors
+    /// There is no memory for the buffers.
+    pub fn new(tcp: &'s Tcp, size: usize) -> Result<Self> {
         let (out, into) = match (O::FACTS.peer, tcp.side) {
             (Peer::Echoes, _) => (size, size),
             (Peer::Passive, Side::Client) => (REQUEST, size),
             (Peer::Passive, Side::Server) => (size, REQUEST),
         };
-        Self {
+        Ok(Self {
             tcp,
-            out: vec![1; out],
-            into: vec![1; into],
+            out: tcp.buffer(out)?,
+            into: tcp.buffer(into)?,
             started: 0,
             finished: 0,
             tally: Tally::default(),
             _types: PhantomData,
-        }
+        })
     }
 
     fn pattern(&self, trip: u64, arrives: bool) -> Pattern {
@@ -205,16 +219,15 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
 
 /// Buffers of the messages in flight, one behind the other.
 struct Ring {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     size: usize,
     /// Bytes moved through it since the path began.
     moved: u64,
 }
 
 impl Ring {
-    fn new(size: usize, slots: usize) -> Self {
-        // Not zero: the kernel backs untouched pages of zeros by one page, which would never leave the cache.
-        Self { bytes: vec![1; size * slots], size, moved: 0 }
+    fn new(tcp: &Tcp, size: usize, slots: usize) -> Result<Self> {
+        Ok(Self { bytes: tcp.buffer(size * slots)?, size, moved: 0 })
     }
 
     fn slots(&self) -> u64 {
@@ -254,17 +267,20 @@ pub struct Streamer<'s, O, W> {
 
 impl<'s, O: Op, W: Waiting> Streamer<'s, O, W> {
     /// A path for messages of `size` bytes spread over `slots` buffers.
-    pub fn new(tcp: &'s Tcp, size: usize, slots: usize) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// There is no memory for the buffers.
+    pub fn new(tcp: &'s Tcp, size: usize, slots: usize) -> Result<Self> {
+        Ok(Self {
             tcp,
-            data: Ring::new(size, slots),
+            data: Ring::new(tcp, size, slots)?,
             acks: [0; 512 * ACK],
             partial: 0,
             posted: 0,
             done: 0,
             tally: Tally::default(),
             _types: PhantomData,
-        }
+        })
     }
 
     /// Reads what acknowledgements there are; the last whole one counts for all before it.
@@ -367,16 +383,19 @@ pub struct Taker<'s, O, W> {
 
 impl<'s, O: Op, W: Waiting> Taker<'s, O, W> {
     /// A path for messages of `size` bytes spread over `slots` buffers.
-    pub fn new(tcp: &'s Tcp, size: usize, slots: usize) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// There is no memory for the buffers.
+    pub fn new(tcp: &'s Tcp, size: usize, slots: usize) -> Result<Self> {
+        Ok(Self {
             tcp,
-            data: Ring::new(size, slots),
+            data: Ring::new(tcp, size, slots)?,
             requests: [0; 512 * REQUEST],
             partial: 0,
             taken: 0,
             tally: Tally::default(),
             _types: PhantomData,
-        }
+        })
     }
 
     #[inline]

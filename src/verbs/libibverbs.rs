@@ -15,14 +15,19 @@ use ibverbs_sys::{
     ibv_create_srq, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah, ibv_destroy_comp_channel, ibv_destroy_cq,
     ibv_destroy_qp, ibv_destroy_srq, ibv_device, ibv_device_attr, ibv_event_type, ibv_free_device_list,
     ibv_get_async_event, ibv_get_cq_event, ibv_get_device_list, ibv_get_device_name, ibv_gid_entry,
-    ibv_modify_qp, ibv_modify_srq, ibv_mr, ibv_open_device, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr,
-    ibv_qp_init_attr, ibv_query_device, ibv_query_pkey, ibv_query_port, ibv_query_qp, ibv_reg_mr, ibv_srq,
-    ibv_srq_attr, ibv_srq_init_attr,
+    ibv_modify_qp, ibv_modify_srq, ibv_mr, ibv_odp_caps, ibv_open_device, ibv_pd, ibv_port_attr, ibv_qp,
+    ibv_qp_attr, ibv_qp_init_attr, ibv_query_device, ibv_query_pkey, ibv_query_port, ibv_query_qp,
+    ibv_reg_mr, ibv_reg_mr_iova2, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
 };
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
+use super::extended;
 use super::provider::Provider;
+
+/// `IBV_ACCESS_OPTIONAL_RANGE`, bits 20 to 29: access that a kernel or device may leave out.
+const OPTIONAL_ACCESS: u32 = 0x3ff0_0000;
+const _: () = assert!(OPTIONAL_ACCESS & ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0 != 0);
 
 /// The system's library.
 pub(super) struct Libibverbs;
@@ -163,6 +168,11 @@ impl Provider for Libibverbs {
         Ok(attr)
     }
 
+    unsafe fn on_demand_paging(&self, context: *mut ibv_context) -> io::Result<ibv_odp_caps> {
+        // SAFETY: the caller's contract.
+        Ok(unsafe { extended::query_device(context) }?.odp_caps)
+    }
+
     unsafe fn query_port(&self, context: *mut ibv_context, port: u8) -> io::Result<ibv_port_attr> {
         let mut attr = ibv_port_attr::default();
         // SAFETY: the caller's contract; the exported function writes a prefix of `ibv_port_attr` (asserted above), the
@@ -224,8 +234,14 @@ impl Provider for Libibverbs {
         length: usize,
         access: c_int,
     ) -> io::Result<*mut ibv_mr> {
-        // Optional access needs ibv_reg_mr_iova2, which the macro of the same name chooses in C.
-        debug_assert_eq!(access & ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0 as c_int, 0);
+        let flags = access as u32;
+        // As the macro of the same name does in C: optional access is masked by the newer call where the kernel does not
+        // know it, and refused by the older one.
+        if flags & OPTIONAL_ACCESS != 0 {
+            let iova = addr.addr() as u64;
+            // SAFETY: as below.
+            return made(unsafe { ibv_reg_mr_iova2(pd, addr.cast(), length, iova, flags) });
+        }
         // SAFETY: the caller's contract, in particular that the memory stays mapped until ibv_dereg_mr succeeded.
         made(unsafe { ibv_reg_mr(pd, addr.cast(), length, access) })
     }

@@ -3,18 +3,18 @@
 use std::ffi::c_int;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use ibverbs_sys::{ibv_access_flags, ibv_mr, ibv_pd};
 use nix::errno::Errno;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
 use super::device::{Context, ContextInner};
+use super::mapping::{Mapping, Placement};
+use super::registration::Registration;
 use super::slice::Slice;
 use crate::error::{Error, Result, Step};
 use crate::units::format_size;
@@ -28,7 +28,7 @@ use crate::units::format_size;
 /// before it. Copies go a byte at a time (about 1 GB/s and more); they are for filling and checking.
 #[derive(Debug)]
 pub struct Region {
-    base: NonNull<u8>,
+    mapping: Mapping,
     len: usize,
 }
 
@@ -43,24 +43,15 @@ impl Region {
     /// # Errors
     /// [`Step::RegisterMemory`]: `len` is 0, or there is not as much memory or address space.
     pub fn new(len: usize) -> Result<Self> {
-        let Some(length) = NonZeroUsize::new(len) else {
-            return Err(Error::failed(Step::RegisterMemory, "a buffer of 0 bytes cannot be mapped")
-                .with_remedy("ask for at least one byte"));
-        };
-        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE;
-        // SAFETY: a new mapping at an address the kernel chooses overlaps no other.
-        let base =
-            unsafe { mmap_anonymous(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags) }
-                .map_err(|error| {
-                    Error::failed(
-                Step::RegisterMemory,
-                format!("mmap({} of memory): {}", format_size(len as u64), std::io::Error::from(error)),
-            )
-            .with_remedy(
-                "use smaller messages or fewer outstanding ones, or allow more memory (ulimit -v, cgroup)",
-            )
-                })?;
-        Ok(Self { base: base.cast(), len })
+        Self::placed(len, Placement::default())
+    }
+
+    /// The same in pages of a kind, on a node of the machine.
+    ///
+    /// # Errors
+    /// As [`Region::new`]; there is not as much memory of that kind at that place.
+    pub fn placed(len: usize, placement: Placement) -> Result<Self> {
+        Ok(Self { mapping: Mapping::new(len, placement)?, len })
     }
 
     /// Length in bytes, as asked for.
@@ -71,7 +62,7 @@ impl Region {
 
     /// Start of the memory, for the device.
     pub(super) fn base(&self) -> NonNull<u8> {
-        self.base
+        self.mapping.base()
     }
 
     /// Copies `bytes` in, starting `offset` bytes into the region.
@@ -132,7 +123,7 @@ impl Region {
         assert_within(self.len, offset, len);
         // SAFETY: within the mapping, which lives as long as `self`. Atomics may be shared with whoever else writes
         // these bytes, other threads and devices among them; an AtomicU8 has the size and alignment of a byte.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU8>(), len) }
+        unsafe { std::slice::from_raw_parts(self.base().as_ptr().add(offset).cast::<AtomicU8>(), len) }
     }
 }
 
@@ -145,15 +136,6 @@ fn words(cells: &[AtomicU8]) -> (&[AtomicU8], &[AtomicU64], &[AtomicU8]) {
     // Who writes a word while it is copied leaves some mixture of bytes, as for single bytes; the caller waits for the
     // completion that says nobody does.
     unsafe { cells.align_to() }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this region's own, and unmapped once. No device reaches it any more: while it was
-        // registered, the registration owned the region.
-        let unmapped = unsafe { munmap(self.base.cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
-    }
 }
 
 /// Panics unless `len` bytes from `offset` are within `whole` bytes.
@@ -274,6 +256,14 @@ impl Pd {
     /// [`Step::RegisterMemory`]: longer than the device registers at once, or than this process may lock. The memory is
     /// unmapped then.
     pub fn register(&self, region: Region, access: Access) -> Result<Mr> {
+        self.register_as(region, access, Registration::default())
+    }
+
+    /// The same with more to say about it.
+    ///
+    /// # Errors
+    /// As [`Pd::register`]; the device does not do what is asked for.
+    pub fn register_as(&self, region: Region, access: Access, how: Registration) -> Result<Mr> {
         let len = region.len();
         let length = format_size(len as u64);
         let longest = self.0.context.cached_attr()?.max_mr_size;
@@ -289,8 +279,9 @@ impl Pd {
         let provider = self.0.context().provider;
         // SAFETY: the domain is live and of this provider. The memory is mapped, and stays so until `MrInner::drop` has
         // deregistered it.
-        let raw = unsafe { provider.reg_mr(self.0.raw, region.base().as_ptr(), len, access.flags()) }
-            .map_err(|error| register_failed(&length, access, &error))?;
+        let raw =
+            unsafe { provider.reg_mr(self.0.raw, region.base().as_ptr(), len, access.flags() | how.flags()) }
+                .map_err(|error| register_failed(&length, access, &error))?;
         // SAFETY: just made, live, and its keys never change.
         let (lkey, rkey) = unsafe { ((*raw).lkey, (*raw).rkey) };
         Ok(Mr(Arc::new(MrInner { raw, lkey, rkey, region: ManuallyDrop::new(region), pd: self.clone() })))

@@ -9,8 +9,8 @@ use std::os::fd::BorrowedFd;
 
 use ibverbs_sys::{
     ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_event_type,
-    ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq,
-    ibv_srq_attr,
+    ibv_gid_entry, ibv_mr, ibv_odp_caps, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_srq, ibv_srq_attr,
 };
 
 /// The calls of libibverbs that set up, query and tear down. Errors carry the errno of the call.
@@ -26,6 +26,9 @@ pub(super) trait Provider: Sync {
     unsafe fn close(&self, context: *mut ibv_context) -> io::Result<()>;
     /// `ibv_query_device(3)`
     unsafe fn query_device(&self, context: *mut ibv_context) -> io::Result<ibv_device_attr>;
+    /// The capabilities of on-demand paging, none where the library or the kernel does not tell.
+    /// `ibv_query_device_ex(3)`
+    unsafe fn on_demand_paging(&self, context: *mut ibv_context) -> io::Result<ibv_odp_caps>;
     /// `ibv_query_port(3)`
     unsafe fn query_port(&self, context: *mut ibv_context, port: u8) -> io::Result<ibv_port_attr>;
     /// The valid entries of all ports. `ibv_query_gid_table(3)`

@@ -12,9 +12,9 @@ use verbmark::measure::{LatencyHistogram, Stop};
 use verbmark::ops::Verb;
 use verbmark::plan::Test;
 use verbmark::result::{
-    Bandwidth, Basis, ClockFacts, Connection, CpuUse, Device, Direction, Document, End, Floor, Gid, GidType,
-    LinkLayer, MemoryKind, Point, Process, ResultRow, RowInterval, Shape, Side, TcpEnd, TestRecord, Tool,
-    Transport, Wait,
+    Bandwidth, Basis, Buffers, ClockFacts, Connection, CpuUse, Device, Direction, Document, End, Floor, Gid,
+    GidType, LinkLayer, MemoryKind, Point, Process, ResultRow, RowInterval, Shape, Side, TcpEnd, TestRecord,
+    Tool, Transport, Wait,
 };
 
 pub const RUN_ID: &str = "0123456789abcdef0123456789abcdef";
@@ -50,6 +50,8 @@ pub fn device(address: &str) -> Device {
         port: 1,
         gid: Some(Gid { index: 3, address: address.into(), kind: GidType::RoceV2 }),
         lid: None,
+        pkey_index: Some(0),
+        pkey: Some("0xffff".into()),
         netdev: Some("eth2".into()),
         numa_node: Some(0),
         inline_bytes: Some(220),
@@ -67,6 +69,7 @@ pub fn end(side: Side) -> End {
         machine: machine(name),
         core: Some(3),
         numa_node: Some(0),
+        buffers: Some(Buffers { page_bytes: 4096, numa_node: None }),
         process: Process::current(),
         clock: Some(ClockFacts { source: "tsc".into(), frequency_hz: Some(2.75e9), reading_ns: Some(7.3) }),
         device: Some(device(&format!("::ffff:{own}"))),
@@ -98,10 +101,15 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         qps: 1,
         threads: 1,
         memory: MemoryKind::Anonymous,
+        relaxed_ordering: false,
+        on_demand_paging: false,
         max_inline: 220,
         outstanding_reads: 16,
         mtu: None,
         service_level: 0,
+        traffic_class: 0,
+        flow_label: 0,
+        hop_limit: 64,
         qp_timeout: 14,
         retry_count: 6,
         rnr_retry: 7,

@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result, Step};
 use crate::ops::{ATOMIC_SIZE, Arrival, Verb};
 use crate::plan::{Shape, Side, Test, Wait};
+use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::pattern::Pattern;
 use crate::verbs::{
-    Access, Address, Channel, Cq, Grh, Init, Mr, Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts, Slots,
-    Transport,
+    Access, Address, Channel, Cq, Grh, Init, Mr, Qp, QpCaps, QpInit, Region, Registration, RemoteSlice, Rtr,
+    Rts, Slots, Transport,
 };
 
 mod completion;
@@ -145,7 +146,9 @@ impl Prepared {
         let context = port.context();
         let pd = context.alloc_pd()?;
         let access = access(test.verb);
-        let memory = pd.register(Region::new(layout.stride * layout.slots)?, access)?;
+        let region = Region::placed(layout.stride * layout.slots, memory::placement(test, port.numa())?)?;
+        let how = Registration { relaxed_ordering: test.relaxed_ordering, on_demand: test.on_demand_paging };
+        let memory = pd.register_as(region, access, how)?;
         let sleeps = test.wait == Wait::Events;
         let channel = || if sleeps { context.create_channel().map(Some) } else { Ok(None) };
         let (send_channel, recv_channel) = (channel()?, channel()?);
@@ -165,7 +168,7 @@ impl Prepared {
                 ..QpInit::new(&send_cq, &recv_cq)
             },
         )?;
-        qp.to_init(&Init { port: port.number(), pkey_index: 0, access })?;
+        qp.to_init(&Init { port: port.number(), pkey_index: port.pkey_index(), access })?;
         let rdma = Rdma {
             qp,
             send_cq,
@@ -238,9 +241,9 @@ impl Prepared {
                     )
                     .with_remedy("choose an index below 256 with -x")
                 })?,
-                hop_limit: 64,
-                traffic_class: 0,
-                flow_label: 0,
+                hop_limit: test.hop_limit,
+                traffic_class: test.traffic_class,
+                flow_label: test.flow_label,
             }),
             _ => None,
         };

@@ -14,6 +14,9 @@ pub struct Port {
     context: Context,
     number: u8,
     wanted_gid: Option<u32>,
+    numa: Option<u32>,
+    pkey_index: u16,
+    pkey: std::result::Result<u16, String>,
     attr: PortAttr,
     device: DeviceAttr,
     gids: Vec<verbs::GidEntry>,
@@ -72,9 +75,28 @@ impl Port {
             )
             .with_remedy("leave -x away to have the pair chosen, or see the table with `ibv_devinfo -v`"));
         }
+        let pkey_index = site.pkey_index;
+        if pkey_index > 0 && u32::from(pkey_index) >= attr.pkey_table_len {
+            return Err(Error::failed(
+                Step::QueryPort,
+                format!(
+                    "partition key index {pkey_index} is outside the table of {name}, which has {} entries",
+                    attr.pkey_table_len
+                ),
+            )
+            .with_remedy(
+                "leave --pkey-index away for the first one, or see the table with `ibv_devinfo -v`",
+            ));
+        }
+        let pkey = match context.pkey(site.port, pkey_index) {
+            // Containers hide the file it is read from, and RoCE has one partition: what nobody asked for is not missed.
+            Err(error) if pkey_index == 0 && attr.link_layer == LinkLayer::Ethernet => Err(error.message),
+            read => Ok(read?),
+        };
         let gids = context.gid_table(site.port)?;
         let device = context.attr()?;
-        Ok(Self { context, number: site.port, wanted_gid: site.gid_index, attr, device, gids })
+        let (number, wanted_gid, numa) = (site.port, site.gid_index, site.numa);
+        Ok(Self { context, number, wanted_gid, numa, pkey_index, pkey, attr, device, gids })
     }
 
     /// What the other end must know before a path is chosen.
@@ -88,6 +110,7 @@ impl Port {
             name: format!("{}/{}", self.context.device().name(), self.number),
             link_layer: self.attr.link_layer,
             lid: self.attr.lid,
+            pkey: self.pkey.as_ref().ok().copied(),
             active_mtu: self.attr.active_mtu,
             max_message: self.attr.max_msg_size,
             max_reads_out: self.device.max_qp_init_rd_atom,
@@ -125,6 +148,21 @@ impl Port {
     /// State and limits of the port.
     pub fn attr(&self) -> &PortAttr {
         &self.attr
+    }
+
+    /// NUMA node the buffers are to lie on.
+    pub fn numa(&self) -> Option<u32> {
+        self.numa
+    }
+
+    /// Index of the partition key in the port's table.
+    pub fn pkey_index(&self) -> u16 {
+        self.pkey_index
+    }
+
+    /// The partition key, or why it could not be read.
+    pub fn pkey(&self) -> std::result::Result<u16, &str> {
+        self.pkey.as_ref().copied().map_err(String::as_str)
     }
 
     /// The port's number, from 1.

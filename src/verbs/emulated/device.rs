@@ -10,8 +10,10 @@ use std::sync::{Arc, LazyLock};
 
 use ibverbs_sys::{
     IBV_ATOMIC_GLOB, IBV_EVENT_PORT_ERR, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET,
-    IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_ah_attr, ibv_context,
-    ibv_device, ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_port_state,
+    IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, IBV_NODE_CA, IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_ATOMIC,
+    IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_WRITE,
+    IBV_TRANSPORT_IB, ibv_ah_attr, ibv_context, ibv_device, ibv_device_attr, ibv_gid, ibv_gid_entry,
+    ibv_odp_caps, ibv_port_attr, ibv_port_state,
 };
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
@@ -22,8 +24,6 @@ use super::{completion, limits, receive_queue, requester, shared_receive};
 
 /// The one port of a device.
 pub(super) const PORT: u8 = 1;
-/// The one partition key, full member of the default partition.
-pub(super) const PKEY: u16 = 0xffff;
 /// Interface index of `lo`, when the kernel does not tell.
 const LOOPBACK_INDEX: u32 = 1;
 
@@ -260,6 +260,23 @@ impl Context {
         attr.max_pkeys = 1;
         attr.phys_port_cnt = 1;
         attr
+    }
+
+    /// A processor that makes the copies brings in what it touches, in whichever queue pair.
+    pub(super) fn on_demand_paging(&self) -> ibv_odp_caps {
+        let mut caps = ibv_odp_caps::default();
+        if !self.faults.no_odp {
+            let all = IBV_ODP_SUPPORT_SEND
+                | IBV_ODP_SUPPORT_RECV
+                | IBV_ODP_SUPPORT_WRITE
+                | IBV_ODP_SUPPORT_READ
+                | IBV_ODP_SUPPORT_ATOMIC;
+            caps.general_caps = u64::from(IBV_ODP_SUPPORT);
+            caps.per_transport_caps.rc_odp_caps = all;
+            caps.per_transport_caps.uc_odp_caps = all;
+            caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
+        }
+        caps
     }
 
     /// The port. EINVAL for a number other than 1. Width and speed are left out: there is no wire that could have any.

@@ -32,6 +32,10 @@ pub(super) struct Faults {
     pub die_after: Option<u32>,
     /// `port-error-after=N`: the port goes down for good when a queue pair sends more than this many messages.
     pub port_error_after: Option<u32>,
+    /// `no-odp`: registering memory that is not to be pinned is EINVAL, and nothing is told of such memory.
+    pub no_odp: bool,
+    /// `pkey=N`: the one partition key of the port.
+    pub pkey: u16,
     /// `gids=link-local`: the Ethernet port has its link-local GID only, as a port without an IP address does.
     pub link_local_only: bool,
 }
@@ -48,6 +52,8 @@ impl Default for Faults {
             delay_ns: 0,
             die_after: None,
             port_error_after: None,
+            no_odp: false,
+            pkey: limits::PKEY,
             link_local_only: false,
         }
     }
@@ -69,6 +75,7 @@ impl Faults {
                 None => match word {
                     "port-down" => faults.port_down = true,
                     "no-memlock" => faults.no_memlock = true,
+                    "no-odp" => faults.no_odp = true,
                     "no-inline" => faults.no_inline = true,
                     "fail-qp" => faults.fail_qp = true,
                     _ => return None,
@@ -81,6 +88,7 @@ impl Faults {
                         "max-msg" if (1..=limits::MAX_MESSAGE).contains(&number) => {
                             faults.max_message = number
                         }
+                        "pkey" => faults.pkey = number.try_into().ok()?,
                         "delay" => faults.delay_ns = number,
                         "die-after" => faults.die_after = Some(number),
                         "port-error-after" => faults.port_error_after = Some(number),
@@ -112,7 +120,7 @@ mod tests {
     #[test]
     fn every_documented_word_is_understood() {
         let all = "corrupt=3,port-down, no-memlock,no-inline,max-msg=4096,fail-qp,delay=50,die-after=0,\
-                   port-error-after=7,gids=link-local,";
+                   port-error-after=7,no-odp,pkey=32767,gids=link-local,";
         let expected = Faults {
             corrupt: Some(3),
             port_down: true,
@@ -123,6 +131,8 @@ mod tests {
             delay_ns: 50,
             die_after: Some(0),
             port_error_after: Some(7),
+            no_odp: true,
+            pkey: 0x7fff,
             link_local_only: true,
         };
         assert_eq!(parse(all), Some(expected));
@@ -139,6 +149,7 @@ mod tests {
             "max-msg=0",
             "max-msg=2000000000",
             "gids=all",
+            "pkey=65536",
             "slow",
         ] {
             assert_eq!(parse(text), None, "{text}");

@@ -4,6 +4,8 @@
 pub(super) const MAX_MESSAGE: u32 = 1 << 30;
 /// Largest packet of a port, in bytes, and so the largest datagram.
 pub(super) const MTU: u32 = 4096;
+/// The one partition key of a port, unless told otherwise: full member of the default partition.
+pub(super) const PKEY: u16 = 0xffff;
 /// Queue pairs that may exist at a time, on all emulated devices of the process together.
 pub(super) const MAX_QP: usize = 2048;
 /// Work requests of one queue.

@@ -137,6 +137,8 @@ const REMOTE_READ: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
 const REMOTE_ATOMIC: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
 const RELAXED_ORDERING: u32 = ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0;
 
+const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
+
 /// Registers memory.
 ///
 /// # Safety
@@ -150,7 +152,8 @@ pub(super) unsafe fn register(
     // SAFETY: the caller's contract.
     let pd = unsafe { Pd::share(pd) };
     let access = access as u32;
-    let known = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | RELAXED_ORDERING;
+    let pages = if pd.context.faults.no_odp { 0 } else { ON_DEMAND };
+    let known = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | RELAXED_ORDERING | pages;
     let writes_remotely = access & (REMOTE_WRITE | REMOTE_ATOMIC) != 0;
     if len == 0
         || addr.addr().checked_add(len).is_none()

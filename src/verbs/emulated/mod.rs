@@ -35,6 +35,8 @@
 //! | `delay=NS` | nothing posted to a send queue is visible before that many nanoseconds have passed |
 //! | `die-after=N` | the send after the Nth of a queue pair completes with a fatal error, and the queue pair is in ERR |
 //! | `port-error-after=N` | the port goes down, with an event, at the send after the Nth of a queue pair |
+//! | `no-odp` | memory that is not pinned is refused |
+//! | `pkey=N` | the port's one partition key is this number; nothing but the query looks at it |
 //! | `gids=link-local` | the Ethernet port has no GID made of an IPv4 address |
 //!
 //! # Who owns what
@@ -92,8 +94,8 @@ use std::os::fd::BorrowedFd;
 
 use ibverbs_sys::{
     ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_event_type,
-    ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq,
-    ibv_srq_attr,
+    ibv_gid_entry, ibv_mr, ibv_odp_caps, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_srq, ibv_srq_attr,
 };
 use nix::errno::Errno;
 
@@ -136,6 +138,11 @@ impl Provider for Emulated {
         Ok(unsafe { Context::from_raw(context) }.attributes())
     }
 
+    unsafe fn on_demand_paging(&self, context: *mut ibv_context) -> io::Result<ibv_odp_caps> {
+        // SAFETY: see above.
+        Ok(unsafe { Context::from_raw(context) }.on_demand_paging())
+    }
+
     unsafe fn query_port(&self, context: *mut ibv_context, port: u8) -> io::Result<ibv_port_attr> {
         // SAFETY: see above.
         unsafe { Context::from_raw(context) }.port(port)
@@ -146,8 +153,10 @@ impl Provider for Emulated {
         Ok(unsafe { Context::from_raw(context) }.gid_table())
     }
 
-    unsafe fn query_pkey(&self, _context: *mut ibv_context, port: u8, index: u16) -> io::Result<u16> {
-        if (port, index) == (device::PORT, 0) { Ok(device::PKEY) } else { Err(Errno::EINVAL.into()) }
+    unsafe fn query_pkey(&self, context: *mut ibv_context, port: u8, index: u16) -> io::Result<u16> {
+        // SAFETY: see above.
+        let faults = unsafe { Context::from_raw(context) }.faults;
+        if (port, index) == (device::PORT, 0) { Ok(faults.pkey) } else { Err(Errno::EINVAL.into()) }
     }
 
     unsafe fn alloc_pd(&self, context: *mut ibv_context) -> io::Result<*mut ibv_pd> {

@@ -1,0 +1,121 @@
+//! The memory of a test's buffers at this end: where it is to lie, and whether there is such memory.
+
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::error::{Error, Result, Step};
+use crate::host::{self, HugePages};
+use crate::ops::Arrival;
+use crate::plan::{MemoryKind, Site, Test, Transport};
+use crate::transport::rdma::{Layout, Port};
+use crate::units::format_size;
+use crate::verbs::{OnDemandPaging, Placement, Transport as Service};
+
+/// Where the buffers of a test are to lie, at an end whose user named a node or none.
+///
+/// # Errors
+/// This kernel has no huge pages.
+pub fn placement(test: &Test, numa_node: Option<u32>) -> Result<Placement> {
+    let huge_page_bytes = match test.memory {
+        MemoryKind::Anonymous => None,
+        MemoryKind::HugePages => Some(huge_pages()?.page_bytes),
+    };
+    Ok(Placement { huge_page_bytes, numa_node })
+}
+
+/// Size of the pages that buffers are mapped with.
+pub fn page_bytes(placement: Placement) -> u64 {
+    let base = || sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| size.try_into().ok());
+    placement.huge_page_bytes.map_or_else(|| base().unwrap_or(4096), |size| size as u64)
+}
+
+/// Refuses what this end cannot have, before anything is made.
+///
+/// # Errors
+/// What is missing, and how to get it.
+pub fn check(test: &Test, port: Option<&Port>) -> Result<()> {
+    if test.memory == MemoryKind::HugePages {
+        check_huge_pages(test)?;
+    }
+    match port {
+        Some(port) if test.on_demand_paging => check_paging(test, port),
+        _ => Ok(()),
+    }
+}
+
+/// The node a user named has memory.
+///
+/// # Errors
+/// `Usage`: it has none, with those that have.
+pub fn check_node(site: &Site) -> Result<()> {
+    let Some(node) = site.numa else { return Ok(()) };
+    let refuse = |why: String| {
+        Err(Error::usage(format!("--numa {node}: {why}"))
+            .with_remedy("name another node, or leave --numa away"))
+    };
+    match host::nodes_with_memory() {
+        None => refuse("this kernel has no NUMA nodes".into()),
+        Some(nodes) if nodes.contains(&(node as usize)) => Ok(()),
+        Some(nodes) => {
+            let nodes: Vec<String> = nodes.iter().map(usize::to_string).collect();
+            refuse(format!("no such node has memory; there are {}", nodes.join(",")))
+        }
+    }
+}
+
+fn huge_pages() -> Result<HugePages> {
+    HugePages::read().map_err(|why| {
+        Error::failed(Step::RegisterMemory, format!("no huge pages here: {why}"))
+            .with_remedy("leave --hugepages away, or boot a kernel that has them (CONFIG_HUGETLBFS)")
+    })
+}
+
+/// The registered buffer is there all the time, and the socket's beside it while a point is measured: out and in are two
+/// of their own in a latency test.
+fn check_huge_pages(test: &Test) -> Result<()> {
+    let HugePages { page_bytes, available } = huge_pages()?;
+    let Layout { stride, slots } = Layout::of(test)?;
+    let pages = |transport, share: u64| {
+        let bytes = (stride * slots) as u64 / share;
+        if test.measures(transport) { bytes.div_ceil(page_bytes as u64) * share } else { 0 }
+    };
+    let sockets = if test.shape == crate::plan::Shape::Latency { 2 } else { 1 };
+    let needed = pages(Transport::Rdma, 1) + pages(Transport::Tcp, sockets);
+    if needed <= available {
+        return Ok(());
+    }
+    let size = format_size(page_bytes as u64);
+    Err(Error::failed(
+        Step::RegisterMemory,
+        format!("the buffers need {needed} huge pages of {size} at this end, and {available} are available"),
+    )
+    .with_remedy(format!(
+        "reserve more (as root, `sysctl vm.nr_hugepages=N`; two ends on one host need twice {needed}), or leave \
+         --hugepages away"
+    )))
+}
+
+/// The device does without pinned memory what the verb asks of either end.
+fn check_paging(test: &Test, port: &Port) -> Result<()> {
+    let facts = test.verb.facts();
+    let needed = OnDemandPaging {
+        send: !facts.is_one_sided(),
+        receive: facts.arrival == Arrival::RecvCompletion,
+        write: facts.is_one_sided() && !facts.pulls(),
+        read: facts.pulls(),
+    };
+    let has = port.context().on_demand_paging(Service::Rc)?;
+    if has.covers(needed) {
+        return Ok(());
+    }
+    Err(Error::failed(
+        Step::RegisterMemory,
+        format!(
+            "{} does on-demand paging for {} on a reliable connection; {} needs it for {}",
+            port.device().name(),
+            has.names(),
+            test.verb,
+            needed.names()
+        ),
+    )
+    .with_remedy("leave --odp away, or choose another device with -d (`ibv_devinfo -v` shows rc_odp_caps)"))
+}
