@@ -18,8 +18,8 @@ class Failed(Exception):
 
 def end_as_asked():
     """Lets a signal end what was started, on its way out."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(128 + number))
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, lambda number, _: sys.exit(128 + number))
 
 
 def run(command, seconds):
