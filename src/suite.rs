@@ -48,7 +48,9 @@ fn about(verb: Verb, shape: Shape) -> String {
         Shape::Latency => "Latency",
         Shape::Bandwidth => "Bandwidth",
     };
-    format!("{what} of {}, beside TCP between the same two ends", verb.facts().title)
+    let facts = verb.facts();
+    let title = if facts.is_atomic() { "atomic operations" } else { facts.title };
+    format!("{what} of {title}, beside TCP between the same two ends")
 }
 
 fn run(verb: Verb, shape: Shape, epoch: Epoch) -> Result<u8> {

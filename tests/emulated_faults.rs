@@ -151,7 +151,7 @@ fn a_device_that_is_not_there_is_refused_with_those_that_are() {
 fn an_infiniband_link_is_addressed_by_lid() {
     let _turn = suite::turn();
     for binary in BINARIES {
-        for wait in ["", "--events"] {
+        for (wait, _) in suite::waits(binary) {
             let document =
                 suite::loopback(binary, &format!("-d emu1 -n 50 --verify -s 1,4k --no-tcp -v {wait}"));
             assert!(number(&document, "/local/device/lid") > 0.0);
@@ -173,4 +173,14 @@ fn a_port_with_a_link_local_address_only_is_used_all_the_same() {
     let document = files.document("run.json");
     assert!(text(&document, "/local/device/gid/address").starts_with("fe80::"));
     assert_eq!(rows(&document).len(), 2, "TCP takes the address of the control connection");
+}
+
+#[test]
+fn a_port_that_goes_down_under_way_is_named_beside_the_failure() {
+    let _turn = suite::turn();
+    for binary in BINARIES {
+        let says = ["the device told: port 1 is down"];
+        let document = fails(binary, "port-error-after=200", "-d emu0 -n 10000 --stall-timeout 3s", &says);
+        assert_eq!(text(&document, "/status"), "failed", "{binary}");
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::bandwidth::{BandwidthSample, Load, Stream, stream};
 use super::clock::{Clock, Ticks};
 use super::histogram::LatencyHistogram;
 use super::latency::{RoundTrip, initiate};
@@ -11,7 +12,10 @@ use super::watch::{Halt, Watch};
 use super::{Limit, Stop};
 
 /// A path without operations.
-struct Null;
+#[derive(Default)]
+struct Null {
+    posted: u64,
+}
 
 impl RoundTrip for Null {
     #[inline(always)]
@@ -33,12 +37,37 @@ impl RoundTrip for Null {
     }
 }
 
+impl Stream for Null {
+    #[inline(always)]
+    fn post(&mut self, count: u64, _: bool, _: &Watch<'_>) -> Result<(), Halt> {
+        for _ in 0..count {
+            self.posted += 1;
+            std::hint::black_box(());
+        }
+        Ok(())
+    }
+    #[inline(always)]
+    fn reap(&mut self, _: &Watch<'_>) -> Result<u64, Halt> {
+        Ok(std::mem::take(&mut self.posted))
+    }
+}
+
+/// What the bandwidth loop takes a message on a path that does nothing, in ns: the mean of 100,000 messages, 128 of
+/// them outstanding.
+pub fn stream_ns<T: Ticks>(ticks: T, clock: &Clock, watch: &Watch<'_>) -> Option<f64> {
+    const MESSAGES: u64 = 100_000;
+    let load = Load { depth: 128, warm_up: Stop::Count(0).into(), stop: Stop::Count(MESSAGES) };
+    let mut sample = BandwidthSample::default();
+    stream(&mut Null::default(), ticks, clock, &load, watch, &mut sample).ok()?;
+    Some(sample.window_ns as f64 / MESSAGES as f64)
+}
+
 /// What the latency loop reads on a path that does nothing, in ns: the mean of 10,000 turns. It is what a sample of a
 /// real path contains of this tool, and is not subtracted.
 pub fn loop_ns<T: Ticks>(ticks: T, clock: &Clock, watch: &Watch<'_>) -> Option<f64> {
     let mut histogram = LatencyHistogram::new();
     let limit: Limit = Stop::Count(10_000).into();
-    initiate::<_, _, false>(&mut Null, ticks, clock, limit, watch, &mut histogram).ok()?;
+    initiate::<_, _, false>(&mut Null::default(), ticks, clock, limit, watch, &mut histogram).ok()?;
     histogram.mean()
 }
 

@@ -2,7 +2,7 @@
 
 use super::Limit;
 use super::clock::{Clock, Ticks};
-use super::histogram::LatencyHistogram;
+use super::histogram::{BLOCK, LatencyHistogram};
 use super::watch::{Halt, Watch};
 
 /// One message there and, for verbs that echo, one back.
@@ -38,9 +38,6 @@ pub trait RoundTrip {
     fn check(&mut self) -> Result<(), Halt>;
 }
 
-/// Samples are folded into the histogram in blocks of this many: 8 kB, which stays in the first-level cache.
-const BLOCK: usize = 1024;
-
 /// Sends messages one at a time until `limit`, and returns how many round trips were made.
 ///
 /// With `VERIFY` each message is stamped before and checked after, outside the timed span. Round trips go into
@@ -64,7 +61,7 @@ pub fn initiate<P: RoundTrip, T: Ticks, const VERIFY: bool>(
     while made < count && !is_over {
         let most = BLOCK.min(usize::try_from(count - made).unwrap_or(BLOCK));
         let (used, outcome) = fill::<P, T, VERIFY>(path, ticks, &mut block[..most], deadline, watch);
-        histogram.record_all(block[..used].iter().map(|&taken| clock.ns(taken)));
+        histogram.record_block(&mut block[..used], |taken| clock.ns(taken));
         made += used as u64;
         is_over = outcome?;
         if watch.is_signalled() {

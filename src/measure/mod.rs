@@ -12,6 +12,7 @@ pub mod clock;
 pub mod floor;
 pub mod histogram;
 pub mod latency;
+mod medians;
 pub mod watch;
 
 pub use bandwidth::{BandwidthSample, Interval, Sink, Stream};

@@ -34,7 +34,7 @@ impl Test {
     /// Another test than the one served, a value out of range, or RDMA asked of a server without it.
     pub fn admit(&self, verb: Verb, shape: Shape, site: &Site) -> Result<()> {
         let refuse = |message: String| Err(Error::failed(Step::Plan, message));
-        if (self.verb, self.shape) != (verb, shape) {
+        if binary(self.verb, self.shape) != binary(verb, shape) {
             return Err(other_test(verb, shape, self.verb, self.shape));
         }
         if site.tcp_only && self.measures(Transport::Rdma) {

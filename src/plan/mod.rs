@@ -149,7 +149,7 @@ pub fn binary(verb: Verb, shape: Shape) -> String {
         Shape::Latency => "lat",
         Shape::Bandwidth => "bw",
     };
-    format!("{verb}_{suffix}")
+    format!("{}_{suffix}", verb.facts().family)
 }
 
 /// What this process is.

@@ -6,7 +6,7 @@ use super::{Connection, MemoryKind, Outputs, Plan, Role, Shape, Side, Site, Test
 use crate::cli::{SizeSpec, TestArgs, Typed};
 use crate::error::{Error, Result};
 use crate::measure::{Limit, Stop};
-use crate::ops::{Arrival, Verb};
+use crate::ops::{ATOMIC_SIZE, Arrival, Verb};
 
 /// Length of a warm-up.
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -37,6 +37,7 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
     if args.endpoint.port == 0 && matches!(role, Role::Client(_)) {
         return Err(Error::usage("-p 0 is for a server that takes a free port; a client must name it"));
     }
+    let verb = operation(&args, &client_options, verb)?;
     let test = test(&args, verb, shape, payload_seed);
     test.check()?;
     let outputs = Outputs {
@@ -61,11 +62,25 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
     Ok(Plan { role, test, is_sweep: args.shape.all, site, outputs, labels: args.output.labels, ignored })
 }
 
+/// The verb of the binary, or the atomic operation chosen.
+fn operation(args: &TestArgs, given: &[String], verb: Verb) -> Result<Verb> {
+    if !verb.facts().is_atomic() {
+        return match given.iter().any(|option| option == "--atomic") {
+            true => Err(Error::usage(format!("-A has no meaning for {verb}")).with_remedy("leave -A away")),
+            false => Ok(verb),
+        };
+    }
+    // perftest's names are aliases of these two.
+    let is_swap = args.shape.atomic.to_lowercase().starts_with('c');
+    Ok(if is_swap { Verb::CompareSwap } else { Verb::FetchAdd })
+}
+
 fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
     let (queues, path) = (&args.queues, &args.path);
     let sizes = match (&args.shape.size, args.shape.all, shape) {
         (Some(spec), ..) => spec.sizes().to_vec(),
         (None, true, _) => SizeSpec::doubling(1, SWEEP_END).sizes().to_vec(),
+        (None, false, _) if verb.facts().is_atomic() => vec![ATOMIC_SIZE],
         (None, false, Shape::Latency) => vec![64],
         (None, false, Shape::Bandwidth) => vec![64 << 10],
     };
@@ -155,6 +170,10 @@ impl Test {
             return Err(Error::usage(format!("-I has no meaning for {}: it sends no payload", self.verb))
                 .with_remedy("leave -I away"));
         }
+        if let Some(size) = self.sizes.iter().find(|size| facts.is_atomic() && **size != ATOMIC_SIZE) {
+            return Err(Error::usage(format!("a {} has {ATOMIC_SIZE} bytes, not {size}", self.verb))
+                .with_remedy("leave -s and -a away"));
+        }
         let gives_up = self.device_gives_up_after();
         if self.measures(Transport::Rdma) && self.stall_timeout <= gives_up {
             return Err(Error::usage(format!(
@@ -212,6 +231,9 @@ mod tests {
             (Verb::Send, Shape::Bandwidth, "-t 8 -Q 9", "-Q 9"),
             (Verb::Write, Shape::Latency, "--events", "no completion"),
             (Verb::Read, Shape::Latency, "-I 64", "-I"),
+            (Verb::Send, Shape::Latency, "-A fetch_add", "-A"),
+            (Verb::FetchAdd, Shape::Latency, "-s 16", "8 bytes, not 16"),
+            (Verb::FetchAdd, Shape::Bandwidth, "-a", "8 bytes, not 1"),
             (Verb::Send, Shape::Latency, "-u 20 --stall-timeout 5", "--stall-timeout"),
             (Verb::Send, Shape::Latency, "--json - --csv -", "--json and --csv"),
             (Verb::Send, Shape::Latency, "host -p 0", "-p 0"),

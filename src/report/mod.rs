@@ -11,6 +11,7 @@ pub mod json;
 mod numbers;
 mod table;
 mod text;
+mod uncertainty;
 
 pub use files::Target;
 pub use table::{Table, render};

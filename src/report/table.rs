@@ -4,6 +4,7 @@ use super::columns::{Cell, Columns};
 use super::header;
 use super::numbers::{NONE, count, ratio, seconds, significant};
 use super::text::{labelled, wrap};
+use super::uncertainty;
 use crate::result::{
     Basis, Comparison, Device, Document, End, Floor, ResultRow, Shape, Status, Transport, Wait, comparison,
 };
@@ -103,6 +104,9 @@ impl Table {
         }
         if let Some((label, text)) = provider(document) {
             say(label, &text);
+        }
+        if let Some(text) = uncertainty::line(&document.results) {
+            say("own", &text);
         }
         if let Some(text) = document.floor.as_ref().and_then(floor) {
             say("floor", &text);

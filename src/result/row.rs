@@ -153,6 +153,7 @@ impl ResultRow {
         self.latency_ns = Latency::from_histogram(round_trips, basis);
         self.histogram = Some(round_trips.into());
         self.uncertainty.quantisation = Some(QUANTISATION);
+        self.uncertainty.median_interval_ns = round_trips.median_half_width().map(|ns| ns / basis.divisor());
         self
     }
 }
@@ -175,8 +176,8 @@ impl ResultRow {
         let own_reference = "CLOCK_MONOTONIC_RAW is its own reference";
         expect(self.uncertainty.calibration_ppm.is_some(), "uncertainty.calibration_ppm", own_reference);
         if self.latency_ns.is_some() {
-            let unknown = "this version does not estimate it";
-            expect(self.uncertainty.median_interval_ns.is_some(), "uncertainty.median_interval_ns", unknown);
+            let few = "fewer than 20 samples tell nothing of their median";
+            expect(self.uncertainty.median_interval_ns.is_some(), "uncertainty.median_interval_ns", few);
         }
         if let Some(bandwidth) = &self.bandwidth {
             let short = "the window has no two whole intervals";
@@ -262,13 +263,15 @@ pub struct RowInterval {
 pub struct Uncertainty {
     /// One reading of the clock.
     pub clock_ns: Option<f64>,
-    /// One turn of the loop around an operation that does nothing.
+    /// One turn of the loop around an operation that does nothing: in a latency test what it would read, in a
+    /// bandwidth test what a message would take.
     pub loop_ns: Option<f64>,
     /// Relative width of a histogram bucket.
     pub quantisation: Option<f64>,
     /// How far the clock's rate moved against the reference over the run, in parts per million.
     pub calibration_ppm: Option<f64>,
-    /// Half the width of a 95 % interval around the median, from this run alone.
+    /// Half the width of a 95 % interval around the median, divided as the latency is, from this run alone; `null` in a
+    /// bandwidth test.
     pub median_interval_ns: Option<f64>,
 }
 

@@ -9,7 +9,7 @@ use super::row::{Recorder, disturbances, row};
 use super::{Process, ends};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
-use crate::measure::{Clock, ClockSource, Counter, Raw, Sleep, Spin, Waiting, floor};
+use crate::measure::{Clock, ClockSource, Counter, Raw, Sleep, Spin, Ticks, Waiting, floor};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
 use crate::ops::{Op, Visitor};
@@ -51,9 +51,10 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
     let negotiated = session.negotiate(&mut control, port.as_ref(), document);
     let Agreement { test, mut paths, clock, shares_core } =
         negotiated.inspect_err(|error| control.send_error(error))?;
-    let device = device.map(|name| (name, plan.site.port));
+    let device = port.as_ref().map(|port| (port.context().clone(), port.number()));
     let socket = paths.tcp.as_ref().and_then(|tcp| tcp.stream().try_clone().ok());
-    let mut lane = Lane { control, test, clock, shares_core, signalled: process.signalled, device, socket };
+    let (signalled, troubles) = (process.signalled, Default::default());
+    let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket, troubles };
     session.measure(&mut lane, &mut paths, document).inspect_err(|error| lane.control.send_error(error))
 }
 
@@ -173,6 +174,15 @@ impl Session<'_> {
             )
             .with_remedy(format!("use -s {most} or less")));
         }
+        if let Some(port) = [&ours, &theirs].into_iter().find(|port| !port.atomics)
+            && test.verb.facts().is_atomic()
+        {
+            return Err(Error::failed(
+                Step::Plan,
+                format!("the device of {} has no atomic operations", port.name),
+            )
+            .with_remedy("choose another device with -d, or another test"));
+        }
         let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
         let choice = path::choose(&ours, &theirs, test.mtu, route)?;
         Ok(Agreed { choice, ours, theirs })
@@ -210,10 +220,7 @@ impl Session<'_> {
 
     /// Measures every size over every path.
     fn measure(&self, lane: &mut Lane, paths: &mut Paths, document: &mut Document) -> Result<()> {
-        let loop_ns = match lane.clock.source() {
-            ClockSource::MonotonicRaw => floor::loop_ns(Raw, &lane.clock, &lane.watch()),
-            ClockSource::Tsc | ClockSource::Cntvct => floor::loop_ns(Counter, &lane.clock, &lane.watch()),
-        };
+        let loop_ns = empty_loop(lane);
         if lane.shares_core {
             document
                 .warn("shared_core", "both ends share one core: each yields it to the other while it waits");
@@ -315,5 +322,19 @@ impl AtClient<'_> {
                 phase::bandwidth_client(lane, &mut path, transport, pulls, &mut recorder.sample)
             }
         }
+    }
+}
+
+/// What the loop of this test costs on this core when the path costs nothing.
+fn empty_loop(lane: &Lane) -> Option<f64> {
+    fn on<T: Ticks>(ticks: T, lane: &Lane) -> Option<f64> {
+        match lane.test.shape {
+            Shape::Latency => floor::loop_ns(ticks, &lane.clock, &lane.watch()),
+            Shape::Bandwidth => floor::stream_ns(ticks, &lane.clock, &lane.watch()),
+        }
+    }
+    match lane.clock.source() {
+        ClockSource::MonotonicRaw => on(Raw, lane),
+        ClockSource::Tsc | ClockSource::Cntvct => on(Counter, lane),
     }
 }

@@ -1,5 +1,6 @@
 //! What every phase of a run needs at either end: control connection, clock, and how a loop's end is understood.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -15,6 +16,7 @@ use crate::oob::Control;
 use crate::plan::{Test, Transport};
 use crate::result::CpuUse;
 use crate::transport::Tally;
+use crate::verbs::Context;
 
 /// Longest wait for a message that the peer owes at once.
 pub const STEP: Duration = Duration::from_secs(15);
@@ -34,10 +36,12 @@ pub struct Lane {
     pub shares_core: bool,
     /// Set by a signal.
     pub signalled: &'static AtomicBool,
-    /// Name and port of the RDMA device, for its counters.
-    pub device: Option<(String, u8)>,
+    /// The RDMA device and the number of its port, for counters and events.
+    pub device: Option<(Context, u8)>,
     /// The data connection, for the kernel's counters of it.
     pub socket: Option<TcpStream>,
+    /// See [`Lane::troubles`].
+    pub troubles: RefCell<Vec<String>>,
 }
 
 impl Lane {
@@ -73,10 +77,23 @@ impl Lane {
     /// What the device of a path counts, or the kernel; `None` where it counts nothing.
     fn counters(&self, transport: Transport) -> Option<DeviceCounters> {
         let counters = match transport {
-            Transport::Rdma => self.device.as_ref().map(|(name, port)| DeviceCounters::read(name, *port)),
+            Transport::Rdma => {
+                self.device.as_ref().map(|(device, port)| DeviceCounters::read(device.device().name(), *port))
+            }
             Transport::Tcp => self.socket.as_ref().map(|socket| host::connection_counters(socket.as_fd())),
         };
         counters.filter(|counters| !counters.0.is_empty())
+    }
+
+    /// The troubles that the device has told of in this run.
+    fn troubles(&self) -> Vec<String> {
+        let mut troubles = self.troubles.borrow_mut();
+        if let Some((device, _)) = &self.device {
+            let events = std::iter::from_fn(|| device.take_async_event().ok().flatten());
+            let new = events.filter(|event| event.is_trouble());
+            troubles.extend(new.map(|event| format!("the device told: {event}")));
+        }
+        troubles.clone()
     }
 
     /// The error behind a loop's end. The peer's word comes first: it knows what happened to it.
@@ -96,6 +113,8 @@ impl Lane {
         if ours.kind == Kind::Invalid {
             return ours;
         }
+        let message = std::iter::once(ours.message).chain(self.troubles()).collect::<Vec<_>>().join("; ");
+        let ours = Error { message, ..ours };
         match self.control.wait_readable(LAST_WORD) {
             Ok(true) => match self.last_word(step) {
                 theirs if theirs.remote => theirs,
@@ -120,6 +139,8 @@ impl Lane {
 /// Measures what a phase costs this end's thread and moves in its device.
 pub struct Meter {
     cpu: std::result::Result<CpuMeter, String>,
+    /// How many there were before.
+    troubles: usize,
     counters: Option<DeviceCounters>,
 }
 
@@ -143,7 +164,7 @@ const SPLIT_FROM_NS: u64 = 100_000_000;
 impl Meter {
     /// Starts.
     pub fn start(lane: &Lane, transport: Transport) -> Self {
-        Self { counters: lane.counters(transport), cpu: CpuMeter::start() }
+        Self { counters: lane.counters(transport), troubles: lane.troubles().len(), cpu: CpuMeter::start() }
     }
 
     /// Stops, for a phase of `messages` messages.
@@ -158,6 +179,7 @@ impl Meter {
                 cost.disturbances.push(format!("the hypervisor took the core for {} ms", stolen / 1_000_000));
             }
         }
+        cost.disturbances.extend(lane.troubles().split_off(self.troubles));
         cost.cpu = used.map(|used| {
             // A short phase ends between two updates of the split, or the split disagrees with the exact total.
             let is_split = used.total_ns >= SPLIT_FROM_NS && used.user_ns + used.system_ns > 0;

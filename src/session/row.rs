@@ -60,7 +60,7 @@ pub fn row(
     }
     let clock = lane.clock.report();
     row.uncertainty.clock_ns = Some(clock.reading_ns);
-    row.uncertainty.loop_ns = loop_ns.filter(|_| test.shape == Shape::Latency);
+    row.uncertainty.loop_ns = loop_ns;
     row.uncertainty.calibration_ppm = clock.calibration_ppm;
     if let Some(ppm) = clock.calibration_ppm.filter(|ppm| ppm.abs() > TOLERATED_PPM) {
         row.validity.invalid(format!("the clock's rate moved by {ppm:.0} ppm during the run"));

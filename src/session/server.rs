@@ -13,7 +13,6 @@ use crate::oob::{Control, Identity, Incoming, Listener, Token};
 use crate::ops::{Arrival, Op, Peer, Visitor};
 use crate::plan::{self, Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, Status, TestRecord};
-use crate::transport::Payload;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::rdma::{self, Port};
 use crate::transport::tcp;
@@ -88,9 +87,10 @@ impl<'a> Server<'a> {
         if let Some(end) = &mut document.local {
             ends::add_clock(end, &clock);
         }
-        let device = self.port.as_ref().map(|port| (port.device().name().to_owned(), self.plan.site.port));
+        let device = self.port.as_ref().map(|port| (port.context().clone(), port.number()));
         let signalled = self.process.signalled;
-        let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket: None };
+        let (socket, troubles) = (None, Default::default());
+        let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket, troubles };
         let outcome = self.carry_out(&mut lane, &token, agreed.as_ref(), core, document);
         if let Err(error) = &outcome {
             lane.control.send_error(error);
@@ -135,7 +135,7 @@ impl<'a> Server<'a> {
         control.set_stop(Some(self.process.signalled));
         let proposal: Proposal = control.recv("the client's proposal", STEP)?;
         let (verb, shape) = (self.plan.test.verb, self.plan.test.shape);
-        if (proposal.verb, proposal.shape) != (verb, shape) {
+        if plan::binary(proposal.verb, proposal.shape) != plan::binary(verb, shape) {
             return Err(plan::other_test(verb, shape, proposal.verb, proposal.shape));
         }
         let wants_rdma = proposal.transports.contains(&Transport::Rdma);
@@ -309,8 +309,8 @@ impl AtServer<'_> {
             (Transport::Rdma, Shape::Latency) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
                 if O::FACTS.peer == Peer::Passive {
-                    rdma::Passive::new(rdma, size).stamp_for_reads();
-                    return phase::passive_server(lane, transport, bytes, |_, _| {}, |_, _| Ok(()));
+                    let mut aside = rdma::Passive::<O>::new(rdma, size);
+                    return phase::passive_server(lane, transport, bytes, &mut aside);
                 }
                 phase::latency_server(lane, &mut rdma::PingPong::<O, W>::new(rdma, size), transport)
             }
@@ -321,19 +321,8 @@ impl AtServer<'_> {
             (Transport::Rdma, Shape::Bandwidth) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
                 if O::FACTS.arrival != Arrival::RecvCompletion {
-                    let (mut stamped, mut checked) =
-                        (rdma::Passive::new(rdma, size), rdma::Passive::new(rdma, size));
-                    return phase::passive_server(
-                        lane,
-                        transport,
-                        bytes,
-                        |first, end| {
-                            (first..end).filter(|_| pulls).for_each(|message| stamped.stamp(message))
-                        },
-                        |first, end| {
-                            (first..end).filter(|_| !pulls).try_for_each(|message| checked.check(message))
-                        },
-                    );
+                    let mut aside = rdma::Passive::<O>::new(rdma, size);
+                    return phase::passive_server(lane, transport, bytes, &mut aside);
                 }
                 let mut path = rdma::Taker::<O, W>::new(rdma, size);
                 phase::bandwidth_server(lane, &mut path, transport, pulls)

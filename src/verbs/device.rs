@@ -331,8 +331,17 @@ impl Context {
         })
     }
 
-    /// Becomes readable when the device has something to say outside of any queue: a port changed state, a queue pair
-    /// or completion queue failed. `ibv_get_async_event(3)`
+    /// Messages that arrived for queue pairs of this context and were dropped, without a word to their senders: no
+    /// receive was posted, or the message was not allowed. Connections without acknowledgement and datagrams have
+    /// such. `None` where the provider does not count: that no verb tells of it is so for all real devices, but some
+    /// drivers count in `hw_counters` of a port in sysfs.
+    pub fn dropped(&self) -> Option<u64> {
+        // SAFETY: the context is open and of this provider.
+        unsafe { self.0.provider.dropped(self.0.raw) }
+    }
+
+    /// Is readable while there are events for [`Context::take_async_event`]: a port changed state, a queue pair or
+    /// completion queue failed. It does not block.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context is open, and stays so while it is borrowed.
         unsafe { self.0.provider.async_fd(self.0.raw) }

@@ -3,16 +3,21 @@
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::mem;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 
 use ibverbs_sys::{
-    IBV_TRANSPORT_IWARP, ibv_access_flags, ibv_ack_cq_events, ibv_alloc_pd, ibv_close_device,
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_create_comp_channel, ibv_create_cq, ibv_create_qp,
-    ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_qp, ibv_device,
-    ibv_device_attr, ibv_free_device_list, ibv_get_cq_event, ibv_get_device_list, ibv_get_device_name,
-    ibv_gid_entry, ibv_modify_qp, ibv_mr, ibv_open_device, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr,
-    ibv_qp_init_attr, ibv_query_device, ibv_query_pkey, ibv_query_port, ibv_query_qp, ibv_reg_mr,
+    IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_GID_CHANGE, IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_PORT_ACTIVE,
+    IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_SM_CHANGE, IBV_SRQ_LIMIT,
+    IBV_TRANSPORT_IWARP, ibv_access_flags, ibv_ack_async_event, ibv_ack_cq_events, ibv_ah, ibv_ah_attr,
+    ibv_alloc_pd, ibv_async_event, ibv_async_event__bindgen_ty_1, ibv_close_device, ibv_comp_channel,
+    ibv_context, ibv_cq, ibv_create_ah, ibv_create_comp_channel, ibv_create_cq, ibv_create_qp,
+    ibv_create_srq, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah, ibv_destroy_comp_channel, ibv_destroy_cq,
+    ibv_destroy_qp, ibv_destroy_srq, ibv_device, ibv_device_attr, ibv_event_type, ibv_free_device_list,
+    ibv_get_async_event, ibv_get_cq_event, ibv_get_device_list, ibv_get_device_name, ibv_gid_entry,
+    ibv_modify_qp, ibv_modify_srq, ibv_mr, ibv_open_device, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr,
+    ibv_qp_init_attr, ibv_query_device, ibv_query_pkey, ibv_query_port, ibv_query_qp, ibv_reg_mr, ibv_srq,
+    ibv_srq_attr, ibv_srq_init_attr,
 };
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -102,6 +107,15 @@ fn made<T>(object: *mut T) -> io::Result<*mut T> {
     if object.is_null() { Err(last_error()) } else { Ok(object) }
 }
 
+/// Reading the descriptor, which must be open, returns at once from now on.
+fn set_nonblocking(fd: RawFd) -> io::Result<()> {
+    // SAFETY: open, by this function's contract; it is not kept.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let flags = fcntl(fd, FcntlArg::F_GETFL)?;
+    fcntl(fd, FcntlArg::F_SETFL(OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK))?;
+    Ok(())
+}
+
 /// What `errno` says. Not every call sets it: see that "Success" is not told as the reason of a failure.
 fn last_error() -> io::Error {
     match Errno::last_raw() {
@@ -127,7 +141,14 @@ impl Provider for Libibverbs {
         }
         Errno::clear();
         // SAFETY: the device is of the living list.
-        made(unsafe { ibv_open_device(device) })
+        let context = made(unsafe { ibv_open_device(device) })?;
+        // SAFETY: the descriptor is the context's, which lives.
+        if let Err(error) = set_nonblocking(unsafe { (*context).async_fd }) {
+            // SAFETY: just opened, and used by nobody. The error that counts is the one we have.
+            let _ = unsafe { ibv_close_device(context) };
+            return Err(error);
+        }
+        Ok(context)
     }
 
     unsafe fn close(&self, context: *mut ibv_context) -> io::Result<()> {
@@ -218,14 +239,10 @@ impl Provider for Libibverbs {
         // SAFETY: the caller's contract.
         let channel = made(unsafe { ibv_create_comp_channel(context) })?;
         // SAFETY: the descriptor is the channel's, which lives.
-        let fd = unsafe { BorrowedFd::borrow_raw((*channel).fd) };
-        let set = fcntl(fd, FcntlArg::F_GETFL).and_then(|flags| {
-            fcntl(fd, FcntlArg::F_SETFL(OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK))
-        });
-        if let Err(error) = set {
+        if let Err(error) = set_nonblocking(unsafe { (*channel).fd }) {
             // SAFETY: just made, and used by nobody. The error that counts is the one we have.
             let _ = unsafe { ibv_destroy_comp_channel(channel) };
-            return Err(error.into());
+            return Err(error);
         }
         Ok(channel)
     }
@@ -264,6 +281,35 @@ impl Provider for Libibverbs {
         done(unsafe { ibv_destroy_cq(cq) })
     }
 
+    unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &mut ibv_ah_attr) -> io::Result<*mut ibv_ah> {
+        // SAFETY: the caller's contract.
+        made(unsafe { ibv_create_ah(pd, attr) })
+    }
+
+    unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> io::Result<()> {
+        // SAFETY: the caller's contract.
+        done(unsafe { ibv_destroy_ah(ah) })
+    }
+
+    unsafe fn create_srq(&self, pd: *mut ibv_pd, attr: &mut ibv_srq_attr) -> io::Result<*mut ibv_srq> {
+        let mut init = ibv_srq_init_attr { attr: *attr, ..Default::default() };
+        // SAFETY: the caller's contract; what was granted is written back.
+        let srq = made(unsafe { ibv_create_srq(pd, &mut init) })?;
+        *attr = init.attr;
+        Ok(srq)
+    }
+
+    unsafe fn set_srq_limit(&self, srq: *mut ibv_srq, limit: u32) -> io::Result<()> {
+        let mut attr = ibv_srq_attr { srq_limit: limit, ..Default::default() };
+        // SAFETY: the caller's contract.
+        done(unsafe { ibv_modify_srq(srq, &mut attr, IBV_SRQ_LIMIT as c_int) })
+    }
+
+    unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> io::Result<()> {
+        // SAFETY: the caller's contract; no QP uses it any more.
+        done(unsafe { ibv_destroy_srq(srq) })
+    }
+
     unsafe fn create_qp(&self, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp> {
         // SAFETY: the caller's contract, for the CQs in `init` too.
         made(unsafe { ibv_create_qp(pd, init) })
@@ -285,6 +331,35 @@ impl Provider for Libibverbs {
     unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> io::Result<()> {
         // SAFETY: the caller's contract.
         done(unsafe { ibv_destroy_qp(qp) })
+    }
+
+    unsafe fn next_async_event(&self, context: *mut ibv_context) -> io::Result<(ibv_event_type, u32)> {
+        let mut event =
+            ibv_async_event { element: ibv_async_event__bindgen_ty_1 { port_num: 0 }, event_type: 0 };
+        // SAFETY: the caller's contract; `event` is written to.
+        done(unsafe { ibv_get_async_event(context, &mut event) })?;
+        let number = match event.event_type {
+            // SAFETY: such an event names a queue pair. It lives: ibv_destroy_qp(3) takes its unread events off the
+            // context and waits for those that were read to be acknowledged.
+            IBV_EVENT_QP_FATAL..=IBV_EVENT_PATH_MIG_ERR | IBV_EVENT_QP_LAST_WQE_REACHED => unsafe {
+                (*event.element.qp).qp_num
+            },
+            IBV_EVENT_PORT_ACTIVE..=IBV_EVENT_SM_CHANGE
+            | IBV_EVENT_CLIENT_REREGISTER
+            | IBV_EVENT_GID_CHANGE => {
+                // SAFETY: such an event names a port.
+                u32::try_from(unsafe { event.element.port_num }).unwrap_or(0)
+            }
+            _ => 0,
+        };
+        // SAFETY: taken just now, and acknowledged once.
+        unsafe { ibv_ack_async_event(&mut event) };
+        Ok((event.event_type, number))
+    }
+
+    unsafe fn dropped(&self, _context: *mut ibv_context) -> Option<u64> {
+        // No verb tells. Some drivers count for the whole port, in hw_counters of sysfs.
+        None
     }
 
     unsafe fn async_fd<'a>(&self, context: *mut ibv_context) -> BorrowedFd<'a> {

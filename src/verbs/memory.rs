@@ -15,7 +15,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
 use super::device::{Context, ContextInner};
-use super::post::Slice;
+use super::slice::Slice;
 use crate::error::{Error, Result, Step};
 use crate::units::format_size;
 
@@ -392,6 +392,16 @@ impl Mr {
     /// If it is not within the region, or is longer than 2 GiB, the longest message of any device.
     pub fn slice(&self, offset: usize, len: usize) -> Slice {
         Slice::new(self.clone(), offset, len)
+    }
+
+    /// `len` bytes from `offset` under this key, neither of which is checked here: the device is to judge. It refuses
+    /// what the key does not give, so no memory can be reached but that of regions of the same protection domain.
+    ///
+    /// # Panics
+    /// If it is longer than 2 GiB, the longest message of any device; when it is to be sent inline, which no device
+    /// judges, and is not within the region.
+    pub fn claim(&self, lkey: u32, offset: usize, len: usize) -> Slice {
+        Slice::claim(self.clone(), lkey, offset, len)
     }
 
     /// What a peer must know to read or write the memory from `offset` on.

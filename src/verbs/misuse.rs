@@ -10,8 +10,8 @@
 //!     let mut one = qp.sender(Opcode::Send, memory.clone(), None, false);
 //!     let mut other = qp.sender(Opcode::Send, memory, None, false);
 //!     std::thread::scope(|scope| {
-//!         scope.spawn(|| one.post(true));
-//!         scope.spawn(|| other.post(true));
+//!         scope.spawn(|| one.post());
+//!         scope.spawn(|| other.post());
 //!     });
 //! }
 //! ```
@@ -20,15 +20,15 @@
 //! fn post(qp: Qp, memory: Slice) {
 //!     let mut one = qp.sender(Opcode::Send, memory.clone(), None, false);
 //!     std::thread::scope(|scope| {
-//!         scope.spawn(|| one.post(true));
-//!         scope.spawn(|| one.post(true));
+//!         scope.spawn(|| one.post());
+//!         scope.spawn(|| one.post());
 //!     });
 //! }
 //! ```
 //! ```compile_fail,E0596
 //! # use verbmark::verbs::Sender;
 //! fn post(sender: &Sender) {
-//!     sender.post(true).unwrap();
+//!     sender.post().unwrap();
 //! }
 //! ```
 //! A receive likewise; one thread may post it after the other.
@@ -125,7 +125,7 @@
 //!     mr.slice(0, 1 << 20)
 //! }
 //! ```
-//! ```compile_fail,E0451
+//! ```compile_fail
 //! # use verbmark::verbs::{Mr, Slice};
 //! fn part(mr: Mr) -> Slice {
 //!     Slice { mr, offset: 0, len: 1 << 20 }
@@ -173,20 +173,20 @@
 //! # A queue pair's completion queues are there when it is made
 //! And stay, since it holds them.
 //! ```
-//! # use verbmark::verbs::{Cq, Pd, Qp, QpInit};
+//! # use verbmark::verbs::{Cq, Pd, Qp, QpInit, Transport};
 //! fn make(pd: Pd, cq: Cq) -> Qp {
-//!     let init = QpInit { send_cq: &cq, recv_cq: &cq, max_send_wr: 1, max_recv_wr: 1, max_inline: 0 };
-//!     let qp = pd.create_qp(&init).unwrap();
+//!     let init = QpInit::new(&cq, &cq);
+//!     let qp = pd.create_qp(Transport::Rc, &init).unwrap();
 //!     drop(cq);
 //!     qp
 //! }
 //! ```
 //! ```compile_fail,E0505
-//! # use verbmark::verbs::{Cq, Pd, Qp, QpInit};
+//! # use verbmark::verbs::{Cq, Pd, Qp, QpInit, Transport};
 //! fn make(pd: Pd, cq: Cq) -> Qp {
-//!     let init = QpInit { send_cq: &cq, recv_cq: &cq, max_send_wr: 1, max_recv_wr: 1, max_inline: 0 };
+//!     let init = QpInit::new(&cq, &cq);
 //!     drop(cq);
-//!     pd.create_qp(&init).unwrap()
+//!     pd.create_qp(Transport::Rc, &init).unwrap()
 //! }
 //! ```
 //!
@@ -225,15 +225,15 @@
 //!
 //! # What is unsafe stays inside
 //! ```
-//! # use verbmark::verbs::Qp;
-//! fn name(qp: &Qp) -> u32 {
-//!     qp.number()
+//! # use verbmark::verbs::Cq;
+//! fn look(cq: &Cq) -> u32 {
+//!     cq.depth()
 //! }
 //! ```
 //! ```compile_fail,E0624
-//! # use verbmark::verbs::Qp;
-//! fn name(qp: &Qp) {
-//!     qp.raw();
+//! # use verbmark::verbs::Cq;
+//! fn look(cq: &Cq) {
+//!     cq.raw();
 //! }
 //! ```
 //! ```

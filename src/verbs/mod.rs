@@ -3,14 +3,17 @@
 //! This is the one place that talks to libibverbs. It is thin on purpose: a method here is a verb, its values checked
 //! where the device would only say `EINVAL`, its error told with the values it was called with.
 //!
-//! * **Control path** ([`Device`], [`Context`], [`Pd`], [`Mr`], [`Cq`], [`Channel`], [`Qp`]). Each type holds what it was
-//!   made from, so whatever the order in which a caller drops them, libibverbs sees queue pairs and memory regions go
-//!   before their protection domain, completion queues after the queue pairs that use them, and the context last.
-//!   Dropping reports nothing and never panics; what the device refuses to destroy is leaked along with all it stands
-//!   on, because memory that a device may still reach must not be given to somebody else.
-//! * **Data path** ([`Sender`], [`Receiver`], [`Cq::poll`], [`Cq::arm`]). Work requests are built once and patched. A
-//!   call loads a function pointer from the operations table of the context and jumps, as the inline functions of
-//!   `<infiniband/verbs.h>` do; the compiler sees no error value until the device returns one.
+//! * **Control path** ([`Device`], [`Context`], [`Pd`], [`Mr`], [`Cq`], [`Channel`], [`Qp`], [`UdQp`], [`Srq`],
+//!   [`AddressHandle`]). Each type holds what it was made from, so whatever the order in which a caller drops them,
+//!   libibverbs sees queue pairs, memory regions and address handles go before their protection domain, completion
+//!   queues and shared receive queues after the queue pairs that use them, and the context last. Dropping reports
+//!   nothing and never panics; what the device refuses to destroy is leaked along with all it stands on, because memory
+//!   that a device may still reach must not be given to somebody else.
+//! * **Data path** ([`Sender`], [`SendList`], [`Receiver`], [`Cq::poll`], [`Cq::arm`]). Work requests are built once and
+//!   patched, if at all. A call loads a function pointer from the operations table of the context and jumps, as the
+//!   inline functions of `<infiniband/verbs.h>` do; the compiler sees no error value until the device returns one.
+//! * **Kinds.** [`Qp`] is connected, reliably or not ([`Transport`]); [`UdQp`] is not, and has neither a peer nor RDMA.
+//!   Either makes [`Sender`]s and [`Receiver`]s, which loops use without a look at where they came from.
 //! * **Two providers.** [`ProviderKind::Libibverbs`] is the system's library. [`ProviderKind::Emulated`] is a device in
 //!   this process that fills the same operations table, so a loop runs the same machine code on either.
 //!
@@ -31,8 +34,11 @@
 // which contract it relies on, and nothing outside this module needs to know of them.
 #![allow(unsafe_code)]
 
+mod async_event;
+mod attributes;
 mod completion;
 mod cycle;
+mod datagram;
 mod device;
 mod emulated;
 mod gid;
@@ -44,14 +50,31 @@ mod port;
 mod post;
 mod provider;
 mod queue_pair;
+mod queues;
+mod receive;
+mod send_list;
+mod shared_receive;
+mod slice;
+#[cfg(test)]
+mod tests;
 mod transition;
+mod wc;
 
-pub use completion::{Channel, Cq, PollFailed, Wc, WcStatus};
+pub use async_event::AsyncEvent;
+pub use attributes::Attributes;
+pub use completion::{Channel, Cq, PollFailed};
 pub use cycle::Slots;
+pub use datagram::{AddressHandle, Destination, GRH_BYTES, UdInit, UdQp};
 pub use device::{Context, Device, ProviderKind, devices, find};
 pub use gid::{Gid, GidEntry, GidType};
 pub use memory::{Access, Mr, Pd, Region, RemoteSlice};
-pub use port::{DeviceAttr, LinkLayer, PortAttr, PortState};
-pub use post::{Opcode, Receiver, Sender, Slice};
-pub use queue_pair::{Qp, QpCaps, QpInit};
+pub use port::{AtomicCap, DeviceAttr, LinkLayer, PortAttr, PortState};
+pub use post::{Opcode, Partial, Patch, Sender};
+pub use queue_pair::{Qp, Transport};
+pub use queues::{QpCaps, QpInit};
+pub use receive::Receiver;
+pub use send_list::{Linked, SendList};
+pub use shared_receive::Srq;
+pub use slice::Slice;
 pub use transition::{Address, Grh, Init, QpState, Rtr, Rts};
+pub use wc::{Wc, WcStatus};

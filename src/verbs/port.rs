@@ -4,8 +4,8 @@ use std::ffi::CStr;
 use std::fmt;
 
 use ibverbs_sys::{
-    IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, ibv_device_attr, ibv_mtu, ibv_port_attr,
-    ibv_port_state,
+    IBV_ATOMIC_GLOB, IBV_ATOMIC_HCA, IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, ibv_atomic_cap,
+    ibv_device_attr, ibv_mtu, ibv_port_attr, ibv_port_state,
 };
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,35 @@ pub struct DeviceAttr {
     pub max_qp_rd_atom: u32,
     /// RDMA READs and atomics a queue pair may have outstanding, as initiator.
     pub max_qp_init_rd_atom: u32,
+    /// Receives of one shared receive queue; 0 if there are none.
+    pub max_srq_wr: u32,
+    /// Scatter/gather elements of a receive there.
+    pub max_srq_sge: u32,
+    /// Atomic operations it does for peers.
+    pub atomic: AtomicCap,
+}
+
+/// Among whom an atomic operation is atomic: `enum ibv_atomic_cap`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AtomicCap {
+    /// There are none.
+    None,
+    /// The queue pairs of this device; not other devices, and not the processor.
+    Device,
+    /// All devices, and the processor.
+    Global,
+}
+
+impl AtomicCap {
+    /// What is not known is not relied upon.
+    pub(super) fn from_raw(raw: ibv_atomic_cap) -> Self {
+        match raw {
+            IBV_ATOMIC_HCA => Self::Device,
+            IBV_ATOMIC_GLOB => Self::Global,
+            _ => Self::None,
+        }
+    }
 }
 
 impl DeviceAttr {
@@ -57,6 +86,9 @@ impl DeviceAttr {
             max_mr_size: raw.max_mr_size,
             max_qp_rd_atom: count(raw.max_qp_rd_atom),
             max_qp_init_rd_atom: count(raw.max_qp_init_rd_atom),
+            max_srq_wr: count(raw.max_srq_wr),
+            max_srq_sge: count(raw.max_srq_sge),
+            atomic: AtomicCap::from_raw(raw.atomic_cap),
         }
     }
 }
@@ -314,6 +346,9 @@ mod tests {
             (attr.max_qp, attr.max_cqe, attr.port_count, attr.firmware.as_str()),
             (0, 32767, 2, "1.2")
         );
+        assert_eq!(attr.atomic, AtomicCap::None);
+        raw.atomic_cap = IBV_ATOMIC_HCA;
+        assert_eq!(DeviceAttr::from_raw(&raw).atomic, AtomicCap::Device);
         raw.fw_ver = [b'x' as _; 64];
         assert_eq!(DeviceAttr::from_raw(&raw).firmware, "");
     }

@@ -3,14 +3,18 @@
 use std::ffi::{c_int, c_uint};
 use std::io;
 use std::mem::MaybeUninit;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
-use ibverbs_sys::{ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use ibverbs_sys::{
+    ibv_qp, ibv_send_flags, ibv_send_wr, ibv_send_wr__bindgen_ty_2__bindgen_ty_1 as Rdma, ibv_wr_opcode,
+};
 use nix::errno::Errno;
 
 use super::cycle::{Cycle, Slots};
-use super::memory::{Mr, RemoteSlice, assert_within};
-use super::queue_pair::Qp;
+use super::datagram::Destination;
+use super::memory::RemoteSlice;
+use super::queues::Queues;
+use super::slice::{Elements, Slice};
 use crate::error::{Error, Result, Step};
 
 /// What a work request asks of the device.
@@ -26,6 +30,10 @@ pub enum Opcode {
     RdmaWriteWithImm,
     /// From the peer's memory; the peer is not told.
     RdmaRead,
+    /// Replaces 8 bytes of the peer's memory if they are equal to others; brings what was there.
+    CompareSwap,
+    /// Adds to 8 bytes of the peer's memory; brings what was there.
+    FetchAdd,
 }
 
 impl Opcode {
@@ -36,73 +44,47 @@ impl Opcode {
             Self::RdmaWrite => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
             Self::RdmaWriteWithImm => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
             Self::RdmaRead => ibv_wr_opcode::IBV_WR_RDMA_READ,
+            Self::CompareSwap => ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP,
+            Self::FetchAdd => ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD,
         }
     }
 
     fn names_remote_memory(self) -> bool {
         !matches!(self, Self::Send | Self::SendWithImm)
     }
-}
 
-/// Part of a memory region; keeps it registered.
-#[derive(Debug, Clone)]
-pub struct Slice {
-    mr: Mr,
-    offset: usize,
-    len: u32,
-}
-
-/// The longest message there is: 2^31 bytes.
-const LONGEST: usize = 1 << 31;
-
-impl Slice {
-    pub(super) fn new(mr: Mr, offset: usize, len: usize) -> Self {
-        assert_within(mr.len(), offset, len);
-        assert!(len <= LONGEST, "{len} bytes are more than a message can have");
-        Self { mr, offset, len: len as u32 }
+    fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 
-    fn sge(&self) -> ibv_sge {
-        ibv_sge { addr: self.mr.addr() + self.offset as u64, length: self.len, lkey: self.mr.lkey() }
-    }
-
-    /// Elements the work request has: an element of length 0 means 2^31 bytes to some devices, so an empty message
-    /// has none.
-    fn num_sge(&self) -> c_int {
-        (self.len > 0).into()
+    /// The local memory is written and not sent.
+    fn pulls(self) -> bool {
+        matches!(self, Self::RdmaRead | Self::CompareSwap | Self::FetchAdd)
     }
 }
 
-/// Where a request's slice may be moved to.
-#[derive(Debug)]
-struct Bounds {
-    base: u64,
-    last_offset: usize,
-    mr: Mr,
+/// Work requests of which only the first were posted. Its error says how many, too.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct Partial {
+    /// How many were posted, from the first on.
+    pub posted: u32,
+    /// Why the next one was not.
+    pub error: Error,
 }
 
-impl Bounds {
-    fn of(slice: &Slice) -> Self {
-        Self { base: slice.mr.addr(), last_offset: slice.mr.len() - slice.len as usize, mr: slice.mr.clone() }
-    }
+/// Bytes that an atomic operation works on, at an address that is a multiple of as many.
+const ATOMIC: u64 = 8;
 
-    #[inline]
-    fn address(&self, offset: usize) -> u64 {
-        if offset > self.last_offset {
-            self.beyond(offset);
-        }
-        self.base + offset as u64
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn beyond(&self, offset: usize) -> ! {
-        panic!(
-            "a slice at offset {offset} is outside a region of {} bytes, where it begins at {} at the latest",
-            self.mr.len(),
-            self.last_offset
-        );
-    }
+/// What differs between the requests of a run besides their slots. Where it is known to the compiler it costs nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patch {
+    /// Nothing.
+    None,
+    /// The immediate data: this for the first one, and those behind count on from it.
+    Imm(u32),
+    /// The operands of [`Opcode::CompareSwap`]: the first one expects this, and each leaves one more than it expects.
+    Swap(u64),
 }
 
 /// A work request of the send queue, built once and posted any number of times.
@@ -115,20 +97,37 @@ impl Bounds {
 pub struct Sender {
     qp: *mut ibv_qp,
     request: NonNull<SendRequest>,
+    /// Where the request keeps address and key of the peer's memory: that depends on the opcode.
+    remote_addr: *mut u64,
+    rkey: *mut u32,
+    opcode: Opcode,
     /// Without IBV_SEND_SIGNALED, see [`Sender::set_signalled`].
     flags: c_uint,
     cycle: Cycle,
-    /// From an address of the region to the one at the peer that belongs to it.
+    /// From an address of the first slice's region to the one at the peer that belongs to it.
     to_remote: u64,
-    bounds: Bounds,
-    owner: Qp,
+    elements: Elements,
+    /// Of a datagram: keeps the address handle.
+    destination: Option<Destination>,
+    owner: Queues,
 }
 
-/// The request and the element it points to, at an address that stays.
+/// The request, at an address that stays.
 #[repr(C)]
 struct SendRequest {
     wr: ibv_send_wr,
-    sge: ibv_sge,
+    /// What requests without remote memory take for its address and key. A datagram has others in their place.
+    nowhere: Rdma,
+}
+
+/// What a request is for.
+pub(super) enum Target {
+    /// The peer's next receive.
+    Receive,
+    /// The peer's memory.
+    Memory(RemoteSlice),
+    /// A receive of a queue pair that this one is not connected to.
+    Datagram(Destination),
 }
 
 // SAFETY: the request is this sender's own, and the queue pair may be posted to from any thread (`ibv_alloc_td(3)`).
@@ -144,41 +143,67 @@ impl Drop for Sender {
 }
 
 impl Sender {
-    pub(super) fn new(
-        qp: Qp,
-        opcode: Opcode,
-        local: Slice,
-        remote: Option<RemoteSlice>,
-        inline: bool,
-    ) -> Self {
+    pub(super) fn new(qp: Queues, opcode: Opcode, local: &[Slice], target: Target, inline: bool) -> Self {
+        let caps = qp.caps();
+        let elements = Elements::new(local, qp.pd(), caps.max_send_sge);
+        let len = elements.total();
         assert!(
-            local.mr.pd().is_same(qp.pd()),
-            "the memory is of another protection domain than the queue pair"
+            matches!(target, Target::Memory(_)) || !opcode.names_remote_memory(),
+            "{opcode:?} needs memory of the peer"
         );
-        assert!(remote.is_some() || !opcode.names_remote_memory(), "{opcode:?} needs memory of the peer");
-        let granted = qp.caps().max_inline;
-        assert!(!inline || opcode != Opcode::RdmaRead, "an RDMA READ has nothing to send inline");
+        assert!(!inline || !opcode.pulls(), "{opcode:?} has nothing to send inline");
         assert!(
-            !inline || local.len <= granted,
-            "{} bytes inline are more than the {granted} granted",
-            local.len
+            !opcode.is_atomic() || len == ATOMIC,
+            "{opcode:?} brings {ATOMIC} bytes, which {len} bytes do not take"
         );
+        let granted = caps.max_inline;
+        assert!(!inline || len <= granted.into(), "{len} bytes inline are more than the {granted} granted");
+        if inline {
+            // The library copies these bytes itself, and looks at no key.
+            local.iter().for_each(Slice::assert_within_region);
+        }
         let flags = if inline { ibv_send_flags::IBV_SEND_INLINE.0 } else { 0 };
         let request = leak(SendRequest {
             wr: ibv_send_wr {
-                num_sge: local.num_sge(),
+                sg_list: elements.list(),
+                num_sge: elements.count(),
                 opcode: opcode.raw(),
                 send_flags: flags,
                 ..Default::default()
             },
-            sge: local.sge(),
+            nowhere: Rdma::default(),
         });
-        let (cycle, bounds) = (Cycle::NONE, Bounds::of(&local));
-        let mut sender = Self { qp: qp.raw(), request, flags, cycle, to_remote: 0, bounds, owner: qp };
         // SAFETY: the request lives until the sender is dropped and nobody else knows of it; all access goes through
-        // this pointer, so that the one inside it to the element stays valid.
-        unsafe { (*request.as_ptr()).wr.sg_list = &raw mut (*request.as_ptr()).sge };
-        sender.set_remote(remote);
+        // this pointer and those made of it here. A member of the union is written before it is read, or was zeroed.
+        let (remote_addr, rkey) = unsafe {
+            let request = request.as_ptr();
+            if opcode.is_atomic() {
+                let atomic = &raw mut (*request).wr.wr.atomic;
+                (&raw mut (*atomic).remote_addr, &raw mut (*atomic).rkey)
+            } else {
+                let named = opcode.names_remote_memory();
+                let rdma = if named { &raw mut (*request).wr.wr.rdma } else { &raw mut (*request).nowhere };
+                (&raw mut (*rdma).remote_addr, &raw mut (*rdma).rkey)
+            }
+        };
+        let mut sender = Self {
+            qp: qp.raw(),
+            request,
+            remote_addr,
+            rkey,
+            opcode,
+            flags,
+            cycle: Cycle::NONE,
+            to_remote: 0,
+            elements,
+            destination: None,
+            owner: qp,
+        };
+        match target {
+            Target::Receive => {}
+            Target::Memory(remote) => sender.set_remote(Some(remote)),
+            Target::Datagram(destination) => sender.put_destination(destination),
+        }
         sender
     }
 
@@ -190,9 +215,10 @@ impl Sender {
     pub fn post(&mut self) -> Result<()> {
         // Written by the library only when it refuses a request, and not read here.
         let mut bad = MaybeUninit::uninit();
-        // SAFETY: the request and its element live as long as the sender and are read by the library before it returns.
-        // Queue pair, completion queues and context are kept by `owner`, the memory by `bounds`, past the completion or
-        // up to the end of its registration. The table was found complete when the context was opened.
+        // SAFETY: the request and its elements live as long as the sender and are read by the library before it returns.
+        // Queue pair, completion queues and context are kept by `owner`, the memory by `elements`, past the completion
+        // or up to the end of its registration, an address handle by `destination`. The table was found complete when
+        // the context was opened.
         let code = unsafe {
             let wr = &raw mut (*self.request.as_ptr()).wr;
             (*(*self.qp).context).ops.post_send.unwrap_unchecked()(self.qp, wr, bad.as_mut_ptr())
@@ -201,6 +227,18 @@ impl Sender {
             return Err(self.failed(code));
         }
         Ok(())
+    }
+
+    /// Posts the request this once with a completion asked for.
+    ///
+    /// # Errors
+    /// As [`Sender::post`].
+    #[inline]
+    pub fn post_signalled(&mut self) -> Result<()> {
+        self.set_signalled(true);
+        let posted = self.post();
+        self.set_signalled(false);
+        posted
     }
 
     /// Whether posts from now on ask for a completion; at first they do not. Unsignalled requests complete with the
@@ -212,11 +250,70 @@ impl Sender {
         unsafe { (*self.request.as_ptr()).wr.send_flags = self.flags | signal };
     }
 
+    /// Posts the request `count` times, each time from the next slot of its cycle; without a cycle it stays where it
+    /// is. With `both` the slot at the peer moves along.
+    ///
+    /// # Errors
+    /// As [`Sender::post`]; those before the one refused are posted.
+    #[inline(always)]
+    pub fn post_run(&mut self, count: u64, both: bool, patch: Patch) -> Result<()> {
+        let mut addr = self.elements.first_address();
+        for i in 0..count {
+            match patch {
+                Patch::None => {}
+                Patch::Imm(first) => self.set_imm(first.wrapping_add(i as u32)),
+                Patch::Swap(first) => self.set_atomic(first.wrapping_add(i), first.wrapping_add(i + 1)),
+            }
+            self.post()?;
+            // A variable and not read back: the next post need not wait for the store.
+            addr = self.cycle.after(addr);
+            // SAFETY: one of the cycle.
+            unsafe { self.elements.put_first(addr) };
+            if both {
+                // SAFETY: a place within the request that is ours alone, and that its opcode keeps the address at or
+                // that nobody looks at; any value is valid.
+                unsafe { *self.remote_addr = addr.wrapping_add(self.to_remote) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Divides the region of the first slice into slots and moves the request to one of them. [`Sender::post_run`] goes
+    /// from one to the next.
+    ///
+    /// # Panics
+    /// If there is no such slot, or the last one would not be within the region.
+    pub fn cycle(&mut self, slots: Slots, slot: usize) {
+        self.cycle = self.elements.cycle(slots, slot);
+    }
+
+    /// The same at both ends, where the peer's slots begin at `remote`.
+    ///
+    /// # Panics
+    /// As [`Sender::cycle`].
+    pub fn cycle_both(&mut self, slots: Slots, slot: usize, remote: RemoteSlice) {
+        self.cycle(slots, slot);
+        self.to_remote = remote.addr.wrapping_sub(self.elements.base());
+        let addr = self.elements.first_address().wrapping_add(self.to_remote);
+        self.set_remote(Some(RemoteSlice { addr, ..remote }));
+    }
+
     /// Sets the immediate data, in host order. It is sent by opcodes that have it.
     #[inline]
     pub fn set_imm(&mut self, imm: u32) {
         // SAFETY: the request is alive and ours alone.
         unsafe { (*self.request.as_ptr()).wr.__bindgen_anon_1.imm_data = imm.to_be() };
+    }
+
+    /// Asks that the peer be woken if it waits for solicited completions alone ([`Cq::arm_solicited`](super::Cq)).
+    /// Looked at where the message completes a receive.
+    #[inline]
+    pub fn set_solicited(&mut self, solicited: bool) {
+        let flag = ibv_send_flags::IBV_SEND_SOLICITED.0;
+        self.flags = if solicited { self.flags | flag } else { self.flags & !flag };
+        // SAFETY: the request is alive and ours alone.
+        let flags = unsafe { &mut (*self.request.as_ptr()).wr.send_flags };
+        *flags = if solicited { *flags | flag } else { *flags & !flag };
     }
 
     /// Sets the number that comes back in the completion.
@@ -226,290 +323,131 @@ impl Sender {
         unsafe { (*self.request.as_ptr()).wr.wr_id = wr_id };
     }
 
-    /// Moves the request to other memory of the same length: `local_offset` bytes from the start of the region, and
-    /// `remote` unless it is `None`.
+    /// Sets the operands of an atomic operation, in host order: what is added ([`Opcode::FetchAdd`]), or what the
+    /// peer's bytes are compared with and what replaces them if they are equal ([`Opcode::CompareSwap`]). `swap` is
+    /// not looked at by the former. Both are 0 to begin with.
+    ///
+    /// # Panics
+    /// If the request is no atomic operation.
+    #[inline]
+    pub fn set_atomic(&mut self, compare_add: u64, swap: u64) {
+        assert!(self.opcode.is_atomic(), "{:?} has no operands", self.opcode);
+        // SAFETY: the request is alive and ours alone, and this is the member that its opcode uses.
+        unsafe {
+            let atomic = &raw mut (*self.request.as_ptr()).wr.wr.atomic;
+            (*atomic).compare_add = compare_add;
+            (*atomic).swap = swap;
+        }
+    }
+
+    /// Moves the request to other memory of the same length: `local_offset` bytes from the start of the region of the
+    /// first slice, and `remote` unless it is `None`. Requests without remote memory do not look at `remote`.
     ///
     /// # Panics
     /// If the slice would not be within its region.
     #[inline]
     pub fn move_to(&mut self, local_offset: usize, remote: Option<RemoteSlice>) {
-        let address = self.bounds.address(local_offset);
-        // SAFETY: the request is alive and ours alone.
-        unsafe { (*self.request.as_ptr()).sge.addr = address };
+        self.elements.move_first(local_offset);
         self.set_remote(remote);
     }
 
-    /// Divides the region into `slots` that begin every `stride` bytes, and moves the request to the one of this
-    /// number. [`Sender::post_run`] goes from one to the next.
+    /// Moves one slice, by its index in the order in which they were given, to `local_offset` bytes from the start of
+    /// its region.
     ///
     /// # Panics
-    /// If there is no such slot, or the last one would not be within the region.
-    pub fn cycle(&mut self, slots: Slots, slot: usize) {
-        self.cycle = Cycle::new(self.bounds.base, self.bounds.last_offset, slots, slot);
-        self.move_to(slot * slots.stride, None);
+    /// If there is no such slice, or it would not be within its region.
+    #[inline]
+    pub fn move_slice(&mut self, index: usize, local_offset: usize) {
+        self.elements.move_slice(index, local_offset);
     }
 
-    /// The same at the peer's end, whose slots begin at `remote`. [`Sender::post_run`] goes from one to the next at both ends.
-    ///
-    /// # Panics
-    /// As [`Sender::cycle`].
-    pub fn cycle_both(&mut self, slots: Slots, slot: usize, remote: RemoteSlice) {
-        self.cycle = Cycle::new(self.bounds.base, self.bounds.last_offset, slots, slot);
-        self.to_remote = remote.addr.wrapping_sub(self.bounds.base);
-        let addr = remote.addr.wrapping_add((slot * slots.stride) as u64);
-        self.move_to(slot * slots.stride, Some(RemoteSlice { addr, ..remote }));
-    }
-
-    /// Posts the request `count` times, each time from the next slot of its cycle; without a cycle it stays where it
-    /// is. With `both` the slot at the peer moves along. `imm` is the immediate data of the first one; those behind
-    /// count on from it.
-    ///
-    /// # Errors
-    /// As [`Sender::post`]; those before the one refused are posted.
-    #[inline(always)]
-    pub fn post_run(&mut self, count: u64, both: bool, imm: Option<u32>) -> Result<()> {
-        // SAFETY: the request is alive and ours alone.
-        let mut addr = unsafe { (*self.request.as_ptr()).sge.addr };
-        for i in 0..count {
-            if let Some(first) = imm {
-                self.set_imm(first.wrapping_add(i as u32));
-            }
-            self.post()?;
-            // A variable and not read back: the next post need not wait for the store.
-            addr = self.cycle.after(addr);
-            // SAFETY: as above, and the address is one of the cycle. That of the peer is an integer, of which any value
-            // is valid, in a request that names memory of the peer.
-            unsafe {
-                let request = self.request.as_ptr();
-                (*request).sge.addr = addr;
-                if both {
-                    (*request).wr.wr.rdma.remote_addr = addr.wrapping_add(self.to_remote);
-                }
-            }
-        }
-        Ok(())
-    }
-
+    #[inline]
     fn set_remote(&mut self, remote: Option<RemoteSlice>) {
         if let Some(RemoteSlice { addr, rkey }) = remote {
-            // SAFETY: the request is alive and ours alone. Opcodes without remote memory do not look at this member.
+            // SAFETY: both are places within the request that are ours alone, and that the opcode keeps these values at
+            // or that nobody looks at.
             unsafe {
-                let rdma = &raw mut (*self.request.as_ptr()).wr.wr.rdma;
-                (*rdma).remote_addr = addr;
-                (*rdma).rkey = rkey;
+                *self.remote_addr = addr;
+                *self.rkey = rkey;
             }
         }
+    }
+
+    /// Sends to another queue pair from now on. The former address handle is let go of: requests with it must have
+    /// completed, or some devices fail them.
+    ///
+    /// # Panics
+    /// If the request is no datagram; if the handle is of another protection domain.
+    pub fn set_destination(&mut self, destination: Destination) {
+        assert!(self.destination.is_some(), "a request of a connection has no destination of its own");
+        self.put_destination(destination);
+    }
+
+    fn put_destination(&mut self, destination: Destination) {
+        assert!(
+            destination.handle.pd().is_same(self.owner.pd()),
+            "the address handle is of another protection domain than the queue pair"
+        );
+        // SAFETY: the request is alive and ours alone, and datagrams use this member. The handle lives as long as
+        // `destination` is kept.
+        unsafe {
+            let ud = &raw mut (*self.request.as_ptr()).wr.wr.ud;
+            (*ud).ah = destination.handle.raw();
+            (*ud).remote_qpn = destination.qpn;
+            (*ud).remote_qkey = destination.qkey;
+        }
+        self.destination = Some(destination);
+    }
+
+    /// The request, for the list that it becomes part of.
+    pub(super) fn wr(&self) -> *mut ibv_send_wr {
+        // SAFETY: the request is alive.
+        unsafe { &raw mut (*self.request.as_ptr()).wr }
+    }
+
+    /// Flags of the request but for the one that asks for a completion.
+    pub(super) fn flags(&self) -> c_uint {
+        self.flags
+    }
+
+    pub(super) fn qp(&self) -> *mut ibv_qp {
+        self.qp
     }
 
     #[cold]
     #[inline(never)]
     fn failed(&self, code: c_int) -> Error {
+        self.post_failed("", code)
+    }
+
+    /// The error of a post, with `detail` before the values.
+    pub(super) fn post_failed(&self, detail: &str, code: c_int) -> Error {
         let caps = self.owner.caps();
-        // SAFETY: the request is alive.
-        let (opcode, len) =
-            unsafe { ((*self.request.as_ptr()).wr.opcode, (*self.request.as_ptr()).sge.length) };
-        let values = format!("opcode {opcode}, {len} bytes, max_send_wr {}", caps.max_send_wr);
-        post_failed("ibv_post_send", &self.owner, &values, code)
-    }
-}
-
-/// Receives posted by one call of the library at most.
-const CHAIN: usize = 32;
-
-/// A work request of the receive queue, built once and posted any number of times. Its memory and queue pair are kept
-/// as by [`Sender`].
-#[derive(Debug)]
-pub struct Receiver {
-    qp: *mut ibv_qp,
-    request: NonNull<RecvRequest>,
-    cycle: Cycle,
-    bounds: Bounds,
-    owner: Qp,
-}
-
-/// Requests that all point to one element, at an address that stays. The first is the one that [`Receiver::post`]
-/// posts and others are made like.
-#[repr(C)]
-struct RecvRequest {
-    wrs: [ibv_recv_wr; CHAIN],
-    sge: ibv_sge,
-}
-
-// SAFETY: the requests are this receiver's own, and the queue pair may be posted to from any thread
-// (`ibv_alloc_td(3)`).
-unsafe impl Send for Receiver {}
-// SAFETY: a shared receiver gives access to nothing.
-unsafe impl Sync for Receiver {}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        // SAFETY: came from `Box::into_raw` and is freed once. No call is reading it: each borrowed the receiver.
-        drop(unsafe { Box::from_raw(self.request.as_ptr()) });
-    }
-}
-
-impl Receiver {
-    pub(super) fn new(qp: Qp, local: Slice) -> Self {
-        assert!(
-            local.mr.pd().is_same(qp.pd()),
-            "the memory is of another protection domain than the queue pair"
-        );
-        let request = leak(RecvRequest { wrs: [ibv_recv_wr::default(); CHAIN], sge: local.sge() });
-        let (cycle, bounds) = (Cycle::NONE, Bounds::of(&local));
-        let mut receiver = Self { qp: qp.raw(), request, cycle, bounds, owner: qp };
-        for i in 0..CHAIN {
-            // SAFETY: `i` is within the array; the request lives until the receiver is dropped and nobody else knows of
-            // it.
-            unsafe {
-                let wr = receiver.wr(i);
-                (*wr).sg_list = &raw mut (*request.as_ptr()).sge;
-                (*wr).num_sge = local.num_sge();
-            }
-        }
-        receiver
-    }
-
-    /// The request of this index.
-    ///
-    /// # Safety
-    /// It is less than [`CHAIN`].
-    #[inline]
-    unsafe fn wr(&mut self, index: usize) -> *mut ibv_recv_wr {
-        // SAFETY: the array is alive, and the index within it by this function's contract.
-        unsafe { (&raw mut (*self.request.as_ptr()).wrs).cast::<ibv_recv_wr>().add(index) }
-    }
-
-    /// Posts one receive. `ibv_post_recv(3)`
-    ///
-    /// # Errors
-    /// [`Step::Measure`]: the queue is full, or the queue pair is in no state to receive.
-    #[inline]
-    pub fn post(&mut self) -> Result<()> {
-        // Written by the library only when it refuses a request, and not read here.
-        let mut bad = MaybeUninit::uninit();
-        // SAFETY: index 0 is within the array, whose first request has no next one between calls.
-        let code = unsafe { self.post_chain(bad.as_mut_ptr()) };
-        if code != 0 {
-            return Err(self.failed(0, 1, code));
-        }
-        Ok(())
-    }
-
-    /// Posts `n` receives into the same memory, with as few calls as possible.
-    ///
-    /// # Errors
-    /// As [`Receiver::post`]; the message says how many were posted.
-    pub fn post_many(&mut self, n: u32) -> Result<()> {
-        let mut posted = 0;
-        while posted < n {
-            let link = ((n - posted) as usize).min(CHAIN);
-            let mut bad = ptr::null_mut();
-            // SAFETY: all indices are less than `link`, so within the array. The chain ends at its last request, and is
-            // undone after the call, which has read it by then.
-            let code = unsafe {
-                let first = self.wr(0);
-                for i in 1..link {
-                    (*self.wr(i)).wr_id = (*first).wr_id;
-                    (*self.wr(i - 1)).next = self.wr(i);
-                }
-                (*self.wr(link - 1)).next = ptr::null_mut();
-                let code = self.post_chain(&mut bad);
-                (*first).next = ptr::null_mut();
-                code
-            };
-            if code != 0 {
-                let taken = (0..link).position(|i| {
-                    // SAFETY: within the array.
-                    let wr = unsafe { self.wr(i) };
-                    ptr::eq(wr, bad)
-                });
-                return Err(self.failed(posted + taken.unwrap_or(0) as u32, n, code));
-            }
-            posted += link as u32;
-        }
-        Ok(())
-    }
-
-    /// Posts the first request and those it is linked to.
-    ///
-    /// # Safety
-    /// The chain ends within the array.
-    #[inline]
-    unsafe fn post_chain(&mut self, bad: *mut *mut ibv_recv_wr) -> c_int {
-        // SAFETY: the requests and their element live as long as the receiver and are read by the library before it
-        // returns. Queue pair and what it stands on are kept by `owner`, the memory by `bounds`, past the completion or
-        // up to the end of its registration. The table was found complete when the context was opened.
-        unsafe {
-            let first = self.wr(0);
-            (*(*self.qp).context).ops.post_recv.unwrap_unchecked()(self.qp, first, bad)
-        }
-    }
-
-    /// Sets the number that comes back in the completion.
-    #[inline]
-    pub fn set_id(&mut self, wr_id: u64) {
-        // SAFETY: the array is not empty, and ours alone.
-        unsafe { (*self.wr(0)).wr_id = wr_id };
-    }
-
-    /// Moves the request to other memory of the same length, `local_offset` bytes from the start of the region.
-    ///
-    /// # Panics
-    /// If the slice would not be within its region.
-    #[inline]
-    pub fn move_to(&mut self, local_offset: usize) {
-        let address = self.bounds.address(local_offset);
-        // SAFETY: the request is alive and ours alone.
-        unsafe { (*self.request.as_ptr()).sge.addr = address };
-    }
-
-    /// Divides the region into slots, as [`Sender::cycle`].
-    ///
-    /// # Panics
-    /// As there.
-    pub fn cycle(&mut self, slots: Slots, slot: usize) {
-        self.cycle = Cycle::new(self.bounds.base, self.bounds.last_offset, slots, slot);
-        self.move_to(slot * slots.stride);
-    }
-
-    /// Posts `count` receives, each into the next slot of the request's cycle; without a cycle all into the same memory.
-    ///
-    /// # Errors
-    /// As [`Receiver::post`]; those before the one refused are posted.
-    #[inline(always)]
-    pub fn post_run(&mut self, count: usize) -> Result<()> {
-        // SAFETY: the request is alive and ours alone.
-        let mut addr = unsafe { (*self.request.as_ptr()).sge.addr };
-        for _ in 0..count {
-            self.post()?;
-            addr = self.cycle.after(addr);
-            // SAFETY: as above, and the address is one of the cycle.
-            unsafe { (*self.request.as_ptr()).sge.addr = addr };
-        }
-        Ok(())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn failed(&self, posted: u32, of: u32, code: c_int) -> Error {
-        let values = format!("{posted} of {of} posted, max_recv_wr {}", self.owner.caps().max_recv_wr);
-        post_failed("ibv_post_recv", &self.owner, &values, code)
+        let len = self.elements.total();
+        let values = format!("{detail}{:?}, {len} bytes, max_send_wr {}", self.opcode, caps.max_send_wr);
+        post_failed("ibv_post_send", Some(&self.owner), &values, code)
     }
 }
 
 /// A value at an address that stays, reached through this pointer alone.
-fn leak<T>(value: T) -> NonNull<T> {
+pub(super) fn leak<T>(value: T) -> NonNull<T> {
     NonNull::from(Box::leak(Box::new(value)))
 }
 
-fn post_failed(call: &str, qp: &Qp, values: &str, code: c_int) -> Error {
+/// `qp` is `None` where the queue is shared by many.
+pub(super) fn post_failed(call: &str, qp: Option<&Queues>, values: &str, code: c_int) -> Error {
     // An error number; -1 with errno from some old providers.
     let error =
         if code == -1 { io::Error::last_os_error() } else { io::Error::from_raw_os_error(code.abs()) };
-    let state = qp.state().map_or_else(|_| "unknown".to_owned(), |state| state.to_string());
-    Error::failed(Step::Measure, format!("{call}(QP {:#08x} in state {state}, {values}): {error}", qp.number())).with_remedy(
+    let queue = qp.map_or_else(String::new, |qp| {
+        let state = qp.state().map_or_else(|_| "unknown".to_owned(), |state| state.to_string());
+        format!("QP {:#08x} in state {state}, ", qp.number())
+    });
+    Error::failed(Step::Measure, format!("{call}({queue}{values}): {error}")).with_remedy(
         match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
-            Errno::ENOMEM => "the queue is full: more was posted than completed; a larger queue depth, or more signals, would help",
+            Errno::ENOMEM => {
+                "the queue is full: more was posted than completed; a larger queue depth, or more signals, would help"
+            }
             _ => "see the first failed completion of the queue pair, and the device's log (dmesg)",
         },
     )
@@ -527,8 +465,11 @@ mod tests {
             Opcode::Send,
             Opcode::SendWithImm,
             Opcode::RdmaRead,
+            Opcode::CompareSwap,
+            Opcode::FetchAdd,
         ];
-        assert_eq!(all.map(Opcode::raw), [0, 1, 2, 3, 4]);
-        assert_eq!(all.map(Opcode::names_remote_memory), [true, true, false, false, true]);
+        assert_eq!(all.map(Opcode::raw), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(all.map(Opcode::names_remote_memory), [true, true, false, false, true, true, true]);
+        assert_eq!(all.map(Opcode::pulls), [false, false, false, false, true, true, true]);
     }
 }

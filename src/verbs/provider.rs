@@ -8,8 +8,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use ibverbs_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr,
-    ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_event_type,
+    ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq,
+    ibv_srq_attr,
 };
 
 /// The calls of libibverbs that set up, query and tear down. Errors carry the errno of the call.
@@ -19,7 +20,7 @@ use ibverbs_sys::{
 /// and be destroyed in the order libibverbs asks for (QP and MR before PD, CQ after its QPs, channel after its CQs,
 /// context last). The owning types of this module keep that order by holding their parents.
 pub(super) trait Provider: Sync {
-    /// Opens the device of this name. `ibv_open_device(3)`
+    /// Opens the device of this name; its asynchronous descriptor does not block. `ibv_open_device(3)`
     unsafe fn open(&self, name: &str) -> io::Result<*mut ibv_context>;
     /// `ibv_close_device(3)`
     unsafe fn close(&self, context: *mut ibv_context) -> io::Result<()>;
@@ -62,6 +63,16 @@ pub(super) trait Provider: Sync {
     ) -> io::Result<*mut ibv_cq>;
     /// `ibv_destroy_cq(3)`
     unsafe fn destroy_cq(&self, cq: *mut ibv_cq) -> io::Result<()>;
+    /// `ibv_create_ah(3)`
+    unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &mut ibv_ah_attr) -> io::Result<*mut ibv_ah>;
+    /// `ibv_destroy_ah(3)`
+    unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> io::Result<()>;
+    /// `ibv_create_srq(3)`: writes what was granted back into `attr`.
+    unsafe fn create_srq(&self, pd: *mut ibv_pd, attr: &mut ibv_srq_attr) -> io::Result<*mut ibv_srq>;
+    /// `ibv_modify_srq(3)` with IBV_SRQ_LIMIT.
+    unsafe fn set_srq_limit(&self, srq: *mut ibv_srq, limit: u32) -> io::Result<()>;
+    /// `ibv_destroy_srq(3)`
+    unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> io::Result<()>;
     /// `ibv_create_qp(3)`: writes what was granted back into `init.cap`.
     unsafe fn create_qp(&self, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp>;
     /// `ibv_modify_qp(3)`
@@ -70,6 +81,12 @@ pub(super) trait Provider: Sync {
     unsafe fn query_qp(&self, qp: *mut ibv_qp, mask: c_int) -> io::Result<ibv_qp_attr>;
     /// `ibv_destroy_qp(3)`
     unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> io::Result<()>;
+    /// The next asynchronous event, acknowledged: its kind and the number of the queue pair or port it is about, or 0.
+    /// `WouldBlock` if there is none. `ibv_get_async_event(3)`
+    unsafe fn next_async_event(&self, context: *mut ibv_context) -> io::Result<(ibv_event_type, u32)>;
+    /// Messages that arrived at queue pairs of this context and were dropped without a word to their senders, where
+    /// that is counted.
+    unsafe fn dropped(&self, context: *mut ibv_context) -> Option<u64>;
     /// Descriptor that becomes readable when the device has an asynchronous event.
     unsafe fn async_fd<'a>(&self, context: *mut ibv_context) -> BorrowedFd<'a>;
 }

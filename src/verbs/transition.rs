@@ -28,10 +28,10 @@ pub struct Rtr {
     pub dest_qpn: u32,
     /// Packet sequence number the peer starts with, 24 bits.
     pub rq_psn: u32,
-    /// RDMA READs and atomics taken in from the peer at once.
+    /// RDMA READs and atomics taken in from the peer at once; UC has none and does not look at it.
     pub max_dest_rd_atomic: u8,
     /// How long the peer is told to wait when no receive is posted: a code of 5 bits, 1 is 10 us, 12 is 640 us, 0 is
-    /// 655 ms (IBTA volume 1, table 45).
+    /// 655 ms (IBTA volume 1, table 45). UC does not look at it.
     pub min_rnr_timer: u8,
     /// The way to the peer.
     pub address: Address,
@@ -42,7 +42,8 @@ pub struct Rtr {
 pub struct Rts {
     /// Packet sequence number this end starts with, 24 bits.
     pub sq_psn: u32,
-    /// How long to wait for an acknowledgement: 4.096 us times 2 to the power of this, 5 bits; 0 is for ever.
+    /// How long to wait for an acknowledgement: 4.096 us times 2 to the power of this, 5 bits; 0 is for ever. UC looks
+    /// neither at this nor at what follows.
     pub timeout: u8,
     /// How often to send again without an answer, 0 to 7. On rxe, 7 is for ever.
     pub retry_count: u8,
@@ -93,7 +94,7 @@ pub enum QpState {
     Rts,
     /// Sends are being drained.
     Sqd,
-    /// A send failed; RC does not use it.
+    /// A send failed, and nothing is sent until it is brought back to RTS; receives go on. RC does not use it.
     Sqe,
     /// All work requests are flushed.
     Error,

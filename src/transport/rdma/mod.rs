@@ -1,161 +1,27 @@
 //! Set-up of the RDMA path: device, port, memory, queues, and the two steps that connect them.
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Step};
-use crate::host;
-use crate::ops::{Arrival, Verb};
-use crate::plan::{Shape, Side, Site, Test, Wait};
-use crate::transport::path::{self, GidFact, PathChoice, PortFacts};
+use crate::ops::{ATOMIC_SIZE, Arrival, Verb};
+use crate::plan::{Shape, Side, Test, Wait};
+use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::pattern::Pattern;
 use crate::verbs::{
-    self, Access, Address, Channel, Context, Cq, DeviceAttr, Grh, Init, LinkLayer, Mr, PortAttr, PortState,
-    Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts, Slots,
+    Access, Address, Channel, Cq, Grh, Init, Mr, Qp, QpCaps, QpInit, Region, RemoteSlice, Rtr, Rts, Slots,
+    Transport,
 };
 
 mod completion;
 mod passive;
 mod ping_pong;
+mod port;
 mod stream;
 
 pub use passive::Passive;
 pub use ping_pong::PingPong;
+pub use port::Port;
 pub use stream::{Streamer, Taker};
-
-/// An open device with a usable port.
-#[derive(Debug)]
-pub struct Port {
-    context: Context,
-    number: u8,
-    wanted_gid: Option<u32>,
-    attr: PortAttr,
-    device: DeviceAttr,
-    gids: Vec<verbs::GidEntry>,
-}
-
-impl Port {
-    /// Opens the device a user named, or else the first whose port is usable.
-    ///
-    /// # Errors
-    /// No device, no such device, port not active, GID index beyond the table.
-    pub fn open(site: &Site) -> Result<Self> {
-        if let Some(name) = &site.device {
-            return Self::open_device(&verbs::find(name)?, site);
-        }
-        let devices = verbs::devices()?;
-        let real: Vec<_> =
-            devices.iter().filter(|device| device.provider() == verbs::ProviderKind::Libibverbs).collect();
-        let mut refusals = Vec::new();
-        for device in &real {
-            match Self::open_device(device, site) {
-                Ok(port) => return Ok(port),
-                Err(error) => refusals.push(error),
-            }
-        }
-        let emulated = devices.iter().find(|device| device.provider() == verbs::ProviderKind::Emulated);
-        match (refusals.into_iter().next(), emulated) {
-            (Some(error), _) if real.len() == 1 => Err(error),
-            (Some(error), _) => Err(Error {
-                message: format!("none of {} devices is usable; the first: {}", real.len(), error.message),
-                ..error
-            }),
-            (None, Some(device)) if site.may_emulate => Self::open_device(device, site),
-            (None, _) => Err(Error::failed(Step::OpenDevice, "this machine has no RDMA device")
-                .with_remedy(
-                    "load its driver (ls /sys/class/infiniband shows what the kernel has), create a software device \
-                     (rdma link add rxe0 type rxe netdev IF), or measure TCP alone with --tcp-only; --loopback \
-                     uses an emulated device",
-                )),
-        }
-    }
-
-    fn open_device(device: &verbs::Device, site: &Site) -> Result<Self> {
-        let context = device.open()?;
-        let attr = context.port(site.port)?;
-        let name = format!("{}/{}", device.name(), site.port);
-        if attr.state != PortState::Active {
-            return Err(Error::failed(Step::QueryPort, format!("port {name} is {}, not active", attr.state))
-                .with_remedy(match attr.link_layer {
-                    LinkLayer::Infiniband => "check the cable and that a subnet manager (opensm) runs",
-                    _ => "bring the interface up (ip link set IF up) and check the cable",
-                }));
-        }
-        if let Some(index) = site.gid_index.filter(|&index| index >= attr.gid_table_len) {
-            return Err(Error::failed(
-                Step::QueryPort,
-                format!(
-                    "GID index {index} is outside the table of {name}, which has {} entries",
-                    attr.gid_table_len
-                ),
-            )
-            .with_remedy("leave -x away to have the pair chosen, or see the table with `ibv_devinfo -v`"));
-        }
-        let gids = context.gid_table(site.port)?;
-        let device = context.attr()?;
-        Ok(Self { context, number: site.port, wanted_gid: site.gid_index, attr, device, gids })
-    }
-
-    /// What the other end must know before a path is chosen.
-    pub fn facts(&self) -> PortFacts {
-        let interfaces = host::interfaces().unwrap_or_default();
-        let prefix = |address: IpAddr| {
-            let held = interfaces.iter().flat_map(|interface| &interface.addresses);
-            held.into_iter().find(|held| held.ip == address).and_then(|held| held.prefix)
-        };
-        PortFacts {
-            name: format!("{}/{}", self.context.device().name(), self.number),
-            link_layer: self.attr.link_layer,
-            lid: self.attr.lid,
-            active_mtu: self.attr.active_mtu,
-            max_message: self.attr.max_msg_size,
-            max_reads_out: self.device.max_qp_init_rd_atom,
-            max_reads_in: self.device.max_qp_rd_atom,
-            gids: self
-                .gids
-                .iter()
-                .map(|entry| GidFact {
-                    index: entry.index,
-                    gid: entry.gid,
-                    kind: entry.kind,
-                    prefix: prefix(path::address(entry.gid)),
-                })
-                .collect(),
-            wanted: self.wanted_gid,
-        }
-    }
-
-    /// The device behind the port.
-    pub fn device(&self) -> &verbs::Device {
-        self.context.device()
-    }
-
-    /// Limits and firmware of the device.
-    pub fn device_attr(&self) -> &DeviceAttr {
-        &self.device
-    }
-
-    /// State and limits of the port.
-    pub fn attr(&self) -> &PortAttr {
-        &self.attr
-    }
-
-    /// The port's number, from 1.
-    pub fn number(&self) -> u8 {
-        self.number
-    }
-
-    /// The network interface of a GID, by its index.
-    pub fn netdev(&self, gid_index: u32) -> Option<String> {
-        let entry = self.gids.iter().find(|entry| entry.index == gid_index)?;
-        let interfaces = host::interfaces().ok()?;
-        interfaces
-            .into_iter()
-            .find(|interface| interface.index == entry.ifindex)
-            .map(|interface| interface.name)
-    }
-}
 
 /// What the other end must know to connect its queue pair to ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -251,9 +117,9 @@ pub struct Rdma {
 fn access(verb: Verb) -> Access {
     let facts = verb.facts();
     Access {
-        remote_read: facts.pulls(),
+        remote_read: facts.pulls() && !facts.is_atomic(),
         remote_write: facts.is_one_sided() && !facts.pulls(),
-        remote_atomic: false,
+        remote_atomic: facts.is_atomic(),
     }
 }
 
@@ -265,7 +131,7 @@ impl Prepared {
     /// What the device refused, with its limit.
     pub fn new(port: &Port, test: &Test, side: Side, choice: &PathChoice) -> Result<Self> {
         let layout = Layout::of(test)?;
-        let context = &port.context;
+        let context = port.context();
         let pd = context.alloc_pd()?;
         let access = access(test.verb);
         let memory = pd.register(Region::new(layout.stride * layout.slots)?, access)?;
@@ -277,14 +143,18 @@ impl Prepared {
         let send_cq = context.create_cq(test.tx_depth, send_channel.as_ref())?;
         let recv_cq = context.create_cq(rx_depth, recv_channel.as_ref())?;
         let max_inline = if test.verb.facts().may_inline { test.max_inline } else { 0 };
-        let qp = pd.create_qp(&QpInit {
-            send_cq: &send_cq,
-            recv_cq: &recv_cq,
-            max_send_wr: test.tx_depth,
-            max_recv_wr: rx_depth,
-            max_inline,
-        })?;
-        qp.to_init(&Init { port: port.number, pkey_index: 0, access })?;
+        let qp = pd.create_qp(
+            Transport::Rc,
+            &QpInit {
+                send_cq: &send_cq,
+                recv_cq: &recv_cq,
+                max_send_wr: test.tx_depth,
+                max_recv_wr: rx_depth,
+                max_inline,
+                ..QpInit::new(&send_cq, &recv_cq)
+            },
+        )?;
+        qp.to_init(&Init { port: port.number(), pkey_index: 0, access })?;
         let rdma = Rdma {
             qp,
             send_cq,
@@ -311,7 +181,7 @@ impl Prepared {
             Side::Server => server.index,
         });
         let psn = fresh_psn(test.payload_seed, side);
-        Ok(Self { rdma, psn, port: port.number, gid_index, lid: port.attr.lid, access })
+        Ok(Self { rdma, psn, port: port.number(), gid_index, lid: port.attr().lid, access })
     }
 
     /// What the other end needs.
@@ -473,6 +343,24 @@ impl Rdma {
     fn check(&self, message: u64, size: usize) -> Result<()> {
         let at = self.slot_offset(message);
         Pattern::new(self.seed, message).check(self.memory.region(), at, size, message)
+    }
+
+    /// Compares the word at an offset of the buffer with the number of operations on it so far: each leaves one more
+    /// than it found.
+    ///
+    /// # Errors
+    /// `Invalid`: operations were lost, repeated or done in another order.
+    fn check_word(&self, offset: usize, operations: u64) -> Result<()> {
+        let mut word = [0; ATOMIC_SIZE as usize];
+        self.memory.region().read(offset, &mut word);
+        let is = u64::from_ne_bytes(word);
+        if is == operations {
+            return Ok(());
+        }
+        Err(Error::invalid(Step::Check, format!("the word is {is} after {operations} atomic operations"))
+            .with_remedy(
+                "the device or its driver loses, repeats or reorders operations, or its word is shared",
+            ))
     }
 
     /// Fills the receive queue. In a latency test all receives land in the second slot; in a bandwidth test the

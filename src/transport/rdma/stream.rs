@@ -7,9 +7,9 @@ use super::ping_pong::opcode;
 use super::{Rdma, Shape};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Stream, Waiting, Watch};
-use crate::ops::Op;
+use crate::ops::{Op, Opcode};
 use crate::transport::{Counted, Payload, Tally};
-use crate::verbs::{Receiver, Sender, Wc};
+use crate::verbs::{Patch, Receiver, Sender, Wc};
 
 /// Completions taken with one poll.
 const BATCH: usize = 16;
@@ -33,7 +33,12 @@ impl<'r, O: Op, W: Waiting> Streamer<'r, O, W> {
         let remote = facts.is_one_sided().then_some(rdma.remote);
         let mut sender = rdma.qp.sender(opcode(facts.opcode), rdma.memory.slice(0, size), remote, inline);
         let next = rdma.slot(rdma.sent);
+        if facts.opcode == Opcode::FetchAdd {
+            sender.set_atomic(1, 0);
+        }
         match remote {
+            // All operations are on one word.
+            Some(_) if facts.is_atomic() => sender.cycle(rdma.layout.slots(), next),
             Some(remote) => sender.cycle_both(rdma.layout.slots(), next, remote),
             None => sender.cycle(rdma.layout.slots(), next),
         }
@@ -44,9 +49,13 @@ impl<'r, O: Op, W: Waiting> Streamer<'r, O, W> {
     #[inline(always)]
     fn post_run(&mut self, count: u64) -> Result<()> {
         let facts = const { O::FACTS };
-        // The peer counts from one.
-        let imm = facts.carries_imm().then_some(self.rdma.sent as u32 + 1);
-        self.sender.post_run(count, facts.is_one_sided(), imm)?;
+        let patch = match facts.opcode {
+            // The peer counts from one.
+            Opcode::RdmaWriteWithImm => Patch::Imm(self.rdma.sent as u32 + 1),
+            Opcode::CompareSwap => Patch::Swap(self.rdma.sent),
+            _ => Patch::None,
+        };
+        self.sender.post_run(count, facts.is_one_sided() && !facts.is_atomic(), patch)?;
         self.rdma.sent += count;
         Ok(())
     }
@@ -112,6 +121,9 @@ impl<O: Op, W> Payload for Streamer<'_, O, W> {
     }
 
     fn check(&mut self, message: u64) -> Result<()> {
+        if O::FACTS.is_atomic() {
+            return self.rdma.check_word(self.rdma.slot_offset(message), message);
+        }
         self.rdma.check(message, self.size)
     }
 

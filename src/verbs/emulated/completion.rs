@@ -12,9 +12,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use ibverbs_sys::{ibv_cq, ibv_wc, ibv_wc_opcode, ibv_wc_status};
+use ibverbs_sys::{IBV_EVENT_CQ_ERR, ibv_cq, ibv_wc, ibv_wc_opcode, ibv_wc_status};
 use nix::errno::Errno;
 
+use super::async_event::AsyncEvent;
 use super::channel::Channel;
 use super::device::Context;
 use super::limits;
@@ -205,6 +206,7 @@ impl Cq {
         if let Some(channel) = &cq.channel {
             channel.remove_user(&*cq);
         }
+        cq.context.events.forget(raw.addr());
         cq.context.remove_child();
         // SAFETY: the strong count that `create` gave to the caller, who gives it back here.
         drop(unsafe { Arc::from_raw(raw.cast_const().cast::<Self>()) });
@@ -284,7 +286,8 @@ impl Cq {
     #[cold]
     fn overflow(&self) {
         if !self.overflowed.swap(true, Ordering::Release) {
-            self.context.raise_event();
+            let object = ptr::from_ref(self).addr();
+            self.context.events.raise(AsyncEvent { kind: IBV_EVENT_CQ_ERR, number: 0, object });
         }
         if let Some(channel) = &self.channel {
             // A sleeper must come and see.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs_sys::{ibv_qp_state, ibv_send_wr, ibv_wc_status};
 
-use super::queue_pair::Qp;
+use super::queue_pair::{Qp, Transport};
 use super::requester::Stop;
 use super::responder::Responder;
 use super::send_queue::{RETRY_FOR_EVER, SendQueue};
@@ -80,9 +80,15 @@ impl Qp {
             }
             // SAFETY: valid until popped, which happens only after its last use in each branch below.
             let wr: &ibv_send_wr = unsafe { &*wr };
-            // SAFETY: the send queue is locked, or `queue` could not be borrowed; the copy in `deferred` points to
+            // Below, the send queue is locked, or `queue` could not be borrowed; the copy in `deferred` points to
             // memory that the poster keeps until it sees a completion.
-            match unsafe { self.execute(queue, wr, position) } {
+            let result = match self.transport {
+                // SAFETY: as above.
+                Transport::Reliable => unsafe { self.execute(queue, wr, position) },
+                // SAFETY: as above.
+                Transport::Unreliable | Transport::Datagram => unsafe { self.transmit(queue, wr, position) },
+            };
+            match result {
                 Ok(len) => {
                     let wr = *wr;
                     self.pop_deferred(queue);
@@ -142,8 +148,11 @@ impl Qp {
     /// once more.
     #[cold]
     pub(super) fn await_receive(&self, responder: &mut Responder, sender: &Qp) -> bool {
-        // Not written again and again: the owner reads it with every receive.
-        if self.awaited.load(Ordering::Relaxed) && Weak::ptr_eq(&responder.waiter, &sender.this) {
+        if let Some(queue) = &self.shared {
+            // Its list is used up with every receive.
+            queue.await_receive(&self.this);
+        } else if self.awaited.load(Ordering::Relaxed) && Weak::ptr_eq(&responder.waiter, &sender.this) {
+            // Not written again and again: the owner reads it with every receive.
             return false;
         }
         responder.waiter = sender.this.clone();

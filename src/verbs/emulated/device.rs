@@ -4,21 +4,21 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use ibverbs_sys::{
-    IBV_ATOMIC_GLOB, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET,
+    IBV_ATOMIC_GLOB, IBV_EVENT_PORT_ERR, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET,
     IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_ah_attr, ibv_context,
     ibv_device, ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_port_state,
 };
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
-use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use super::async_event::{AsyncEvent, AsyncEvents};
 use super::faults::Faults;
-use super::{completion, limits, receive_queue, requester};
+use super::{completion, limits, receive_queue, requester, shared_receive};
 
 /// The one port of a device.
 pub(super) const PORT: u8 = 1;
@@ -114,7 +114,11 @@ pub(super) struct Context {
     pub device: &'static Device,
     /// How it misbehaves.
     pub faults: Faults,
-    asynchronous: EventFd,
+    /// What it has to say outside of any queue.
+    pub events: AsyncEvents,
+    port_down: AtomicBool,
+    /// Messages that arrived and were dropped.
+    dropped: AtomicU64,
     /// Protection domains, CQs and channels.
     children: AtomicU32,
 }
@@ -128,22 +132,25 @@ impl Context {
     /// Opens the device of this name. ENODEV when there is none.
     pub(super) fn open(name: &str, faults: Faults) -> io::Result<*mut ibv_context> {
         let index = NAMES.iter().position(|known| *known == name).ok_or(Errno::ENODEV)?;
-        let asynchronous = EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        let events = AsyncEvents::new()?;
         // SAFETY: integers, pointers, optional functions and a POSIX mutex, for all of which zero is a value.
         let mut ibv: ibv_context = unsafe { MaybeUninit::zeroed().assume_init() };
         ibv.device = (&raw const LISTING.0[index]).cast_mut();
         ibv.cmd_fd = -1;
-        ibv.async_fd = asynchronous.as_raw_fd();
+        ibv.async_fd = events.fd().as_raw_fd();
         ibv.num_comp_vectors = 1;
         ibv.ops.post_send = Some(requester::post_send);
         ibv.ops.post_recv = Some(receive_queue::post_recv);
+        ibv.ops.post_srq_recv = Some(shared_receive::post_srq_recv);
         ibv.ops.poll_cq = Some(completion::poll_cq);
         ibv.ops.req_notify_cq = Some(completion::req_notify_cq);
         let context = Self {
             ibv: UnsafeCell::new(ibv),
             device: &DEVICES[index],
             faults,
-            asynchronous,
+            events,
+            port_down: AtomicBool::new(faults.port_down),
+            dropped: AtomicU64::new(0),
             children: AtomicU32::new(0),
         };
         Ok(Arc::into_raw(Arc::new(context)).cast_mut().cast())
@@ -200,16 +207,29 @@ impl Context {
         self.children.fetch_sub(1, Ordering::Release);
     }
 
-    /// Makes the asynchronous descriptor readable, for good.
-    #[cold]
-    pub(super) fn raise_event(&self) {
-        // Fails only at 2^64 - 1 events.
-        let _ = self.asynchronous.write(1);
+    /// Nothing that is sent through the port arrives.
+    pub(super) fn is_down(&self) -> bool {
+        self.port_down.load(Ordering::Relaxed)
     }
 
-    /// The descriptor that [`Context::raise_event`] makes readable.
-    pub(super) fn async_fd(&self) -> BorrowedFd<'_> {
-        self.asynchronous.as_fd()
+    /// The port goes down for good.
+    #[cold]
+    pub(super) fn lose_port(&self) {
+        if !self.port_down.swap(true, Ordering::Relaxed) {
+            self.events.raise(AsyncEvent { kind: IBV_EVENT_PORT_ERR, number: PORT.into(), object: 0 });
+        }
+    }
+
+    /// A message arrived that no receive was posted for, or that its target does not take, and whose sender is not
+    /// told.
+    #[cold]
+    pub(super) fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Messages that were dropped so far.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     /// The limits of the device.
@@ -229,6 +249,10 @@ impl Context {
         attr.max_cqe = limits::MAX_CQE as c_int;
         attr.max_mr = limits::MAX_MR as c_int - 1;
         attr.max_pd = c_int::from(u16::MAX);
+        attr.max_srq = c_int::from(u16::MAX);
+        attr.max_srq_wr = limits::MAX_QP_WR as c_int;
+        attr.max_srq_sge = limits::MAX_SGE as c_int;
+        attr.max_ah = limits::MAX_AH as c_int;
         attr.max_qp_rd_atom = c_int::from(limits::MAX_RD_ATOMIC);
         attr.max_qp_init_rd_atom = c_int::from(limits::MAX_RD_ATOMIC);
         attr.max_res_rd_atom = limits::MAX_QP as c_int * c_int::from(limits::MAX_RD_ATOMIC);
@@ -245,12 +269,13 @@ impl Context {
         }
         // SAFETY: integers only.
         let mut attr: ibv_port_attr = unsafe { MaybeUninit::zeroed().assume_init() };
-        let (state, physical) = match self.faults.port_down {
+        let (state, physical) = match self.is_down() {
             true => (ibv_port_state::IBV_PORT_DOWN, 3),    // "Disabled"
             false => (ibv_port_state::IBV_PORT_ACTIVE, 5), // "LinkUp"
         };
         attr.state = state;
         attr.phys_state = physical;
+        // The code of `limits::MTU`.
         attr.max_mtu = IBV_MTU_4096;
         attr.active_mtu = IBV_MTU_4096;
         attr.gid_tbl_len = self.device.gids(&self.faults).len() as c_int;
@@ -292,9 +317,17 @@ impl Context {
             && (!global || usize::from(address.grh.sgid_index) < self.device.gids(&self.faults).len())
     }
 
+    /// The own GID that an address names; zeroes if it names none.
+    pub(super) fn source_gid(&self, address: &ibv_ah_attr) -> [u8; 16] {
+        let gids = self.device.gids(&self.faults);
+        let named = gids.get(usize::from(address.grh.sgid_index)).filter(|_| address.is_global != 0);
+        // SAFETY: every bit pattern is a GID.
+        named.map_or([0; 16], |gid| unsafe { gid.raw })
+    }
+
     /// Packets to this address come out at a port of the same device.
     pub(super) fn reaches(&self, address: &ibv_ah_attr) -> bool {
-        if self.faults.port_down {
+        if self.is_down() {
             return false;
         }
         let gids = self.device.gids(&self.faults);

@@ -30,6 +30,8 @@ pub(super) struct Faults {
     pub delay_ns: u32,
     /// `die-after=N`: the device fails when a queue pair sends more than this many messages.
     pub die_after: Option<u32>,
+    /// `port-error-after=N`: the port goes down for good when a queue pair sends more than this many messages.
+    pub port_error_after: Option<u32>,
     /// `gids=link-local`: the Ethernet port has its link-local GID only, as a port without an IP address does.
     pub link_local_only: bool,
 }
@@ -45,6 +47,7 @@ impl Default for Faults {
             fail_qp: false,
             delay_ns: 0,
             die_after: None,
+            port_error_after: None,
             link_local_only: false,
         }
     }
@@ -80,6 +83,7 @@ impl Faults {
                         }
                         "delay" => faults.delay_ns = number,
                         "die-after" => faults.die_after = Some(number),
+                        "port-error-after" => faults.port_error_after = Some(number),
                         _ => return None,
                     }
                 }
@@ -90,7 +94,10 @@ impl Faults {
 
     /// A send queue of this device must look at each message.
     pub(super) fn touch_messages(&self) -> bool {
-        self.corrupt.is_some() || self.delay_ns > 0 || self.die_after.is_some()
+        self.corrupt.is_some()
+            || self.delay_ns > 0
+            || self.die_after.is_some()
+            || self.port_error_after.is_some()
     }
 }
 
@@ -104,7 +111,8 @@ mod tests {
 
     #[test]
     fn every_documented_word_is_understood() {
-        let all = "corrupt=3,port-down, no-memlock,no-inline,max-msg=4096,fail-qp,delay=50,die-after=0,gids=link-local,";
+        let all = "corrupt=3,port-down, no-memlock,no-inline,max-msg=4096,fail-qp,delay=50,die-after=0,\
+                   port-error-after=7,gids=link-local,";
         let expected = Faults {
             corrupt: Some(3),
             port_down: true,
@@ -114,6 +122,7 @@ mod tests {
             fail_qp: true,
             delay_ns: 50,
             die_after: Some(0),
+            port_error_after: Some(7),
             link_local_only: true,
         };
         assert_eq!(parse(all), Some(expected));

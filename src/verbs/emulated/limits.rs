@@ -2,6 +2,8 @@
 
 /// Largest message of a port, in bytes.
 pub(super) const MAX_MESSAGE: u32 = 1 << 30;
+/// Largest packet of a port, in bytes, and so the largest datagram.
+pub(super) const MTU: u32 = 4096;
 /// Queue pairs that may exist at a time, on all emulated devices of the process together.
 pub(super) const MAX_QP: usize = 2048;
 /// Work requests of one queue.
@@ -15,5 +17,7 @@ pub(super) const MAX_INLINE: u32 = 220;
 pub(super) const MAX_CQE: u32 = (1 << 22) - 1;
 /// Memory regions that may exist at a time.
 pub(super) const MAX_MR: usize = 1 << 16;
+/// Address handles that may exist, as the device says; nothing here ends before memory does.
+pub(super) const MAX_AH: u32 = 1 << 20;
 /// Reads and atomics a queue pair may have outstanding, as requester and as responder.
 pub(super) const MAX_RD_ATOMIC: u8 = 16;

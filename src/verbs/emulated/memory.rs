@@ -261,6 +261,9 @@ pub(super) unsafe fn find(pd: *const ibv_pd, key: u32, addr: u64, len: usize, to
 }
 
 /// The memory of one work request, in the order of its scatter-gather entries.
+///
+/// It is filled where it stands and not returned: a copy of what was written a moment ago, in larger steps than it was
+/// written in, waits for the writes to reach the cache.
 pub(super) struct Pieces {
     list: [MaybeUninit<Piece>; limits::MAX_SGE],
     count: usize,
@@ -286,20 +289,33 @@ impl Pieces {
         self.total += piece.len as u64;
     }
 
-    /// The memory that the entries name, or `None` when a key does not give it. Entries of no length are skipped.
+    /// Appends the memory that the entries name; `None` when a key does not give it. Entries of no length are skipped.
     ///
     /// # Safety
     /// As for [`find`].
     #[inline]
-    pub(super) unsafe fn find(pd: *const ibv_pd, entries: &[ibv_sge], to: Use) -> Option<Self> {
-        let mut pieces = Self::new();
+    pub(super) unsafe fn find(&mut self, pd: *const ibv_pd, entries: &[ibv_sge], to: Use) -> Option<()> {
         for entry in entries {
             if entry.length > 0 {
                 // SAFETY: the caller's contract.
-                pieces.push(unsafe { find(pd, entry.lkey, entry.addr, entry.length as usize, to) }?);
+                self.push(unsafe { find(pd, entry.lkey, entry.addr, entry.length as usize, to) }?);
             }
         }
-        Some(pieces)
+        Some(())
+    }
+
+    /// The same memory without its first bytes.
+    pub(super) fn skip(&self, mut bytes: usize) -> Self {
+        let mut rest = Self::new();
+        for piece in self.as_slice() {
+            let skipped = bytes.min(piece.len);
+            bytes -= skipped;
+            if skipped < piece.len {
+                // SAFETY: inside the piece.
+                rest.push(Piece { at: unsafe { piece.at.add(skipped) }, len: piece.len - skipped });
+            }
+        }
+        rest
     }
 
     /// In order.

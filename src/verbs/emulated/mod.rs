@@ -4,10 +4,20 @@
 //! loop runs the same machine code on them as on a NIC. What they measure is this suite and the machine's memory, never
 //! a network: a message is a copy made by the thread that posts it, complete when the post returns.
 //!
-//! They obey the rules of verbs for RC: states and their attributes, keys with generations, bounds and rights, queue
-//! depths that are given back by polling, packet sequence numbers, receiver-not-ready, errors and flushes in order,
-//! events that fire once. What they do not do: lose or reorder packets, shared receive queues, UC and UD, address
-//! handles, automatic path migration, memory windows.
+//! They obey the rules of verbs: states and their attributes, keys with generations, bounds and rights, queue depths
+//! that are given back by polling, packet sequence numbers, errors and flushes in order, completion events that fire
+//! once, and asynchronous events where no completion tells. What they do not do: lose or reorder packets, multicast,
+//! automatic path migration, memory windows.
+//!
+//! * **RC.** A send without a receive waits (receiver not ready). Whoever posts that receive carries it on, so a sender
+//!   that sleeps for its completion is woken by it.
+//! * **UC and UD.** A message that has no receive, or that its target does not allow, is dropped and counted, and its
+//!   sender succeeds. What is wrong on the sender's side stops its send queue alone (SQE).
+//! * **UD.** A datagram brings the header of its network, if it has one: always on `emu0`, by a global route on `emu1`;
+//!   without one, the space for it is left as it was. One that is longer than the MTU completes with a local length
+//!   error; some devices pretend to send it.
+//! * **Shared receive queues.** A place is free as soon as a message took its receive; on other devices, when its
+//!   completion was polled.
 //!
 //! # Misbehaviour on demand
 //!
@@ -24,6 +34,7 @@
 //! | `fail-qp` | creating a queue pair fails with ENOMEM |
 //! | `delay=NS` | nothing posted to a send queue is visible before that many nanoseconds have passed |
 //! | `die-after=N` | the send after the Nth of a queue pair completes with a fatal error, and the queue pair is in ERR |
+//! | `port-error-after=N` | the port goes down, with an event, at the send after the Nth of a queue pair |
 //! | `gids=link-local` | the Ethernet port has no GID made of an IPv4 address |
 //!
 //! # Who owns what
@@ -34,10 +45,14 @@
 //! | `limits`, `faults` | what is promised, and how promises are broken |
 //! | `memory` | protection domains, regions, keys, copies |
 //! | `completion`, `channel` | completion queues and their events |
+//! | `async_event` | what is told outside of any queue |
 //! | `queue_pair`, `numbers` | what a queue pair is made of, and its number |
 //! | `states` | transitions, and what moving to ERR or RESET does |
 //! | `send_queue`, `requester` | posting a send and executing it |
+//! | `unacknowledged` | executing one that nobody answers |
+//! | `address_handle`, `grh` | where a datagram goes, and the header that it brings |
 //! | `receive_queue`, `responder` | posting a receive and what the target of a message does |
+//! | `shared_receive` | receives that several queue pairs take |
 //! | `deferral`, `timer` | sends that wait for a receive |
 //! | `wire` | what the two halves tell each other |
 //! | `ring`, `sync` | building blocks |
@@ -45,11 +60,14 @@
 //! Every pointer to memory that the data path uses was found by its key, under the lock of a send queue; the caller of
 //! `reg_mr` vouched for it, and `dereg_mr` returns when nobody holds such a lock any more.
 
+mod address_handle;
+mod async_event;
 mod channel;
 mod completion;
 mod deferral;
 mod device;
 mod faults;
+mod grh;
 mod limits;
 mod memory;
 mod numbers;
@@ -59,11 +77,13 @@ mod requester;
 mod responder;
 mod ring;
 mod send_queue;
+mod shared_receive;
 mod states;
 mod sync;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod unacknowledged;
 mod wire;
 
 use std::ffi::c_int;
@@ -71,18 +91,21 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use ibverbs_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr,
-    ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr, ibv_event_type,
+    ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq,
+    ibv_srq_attr,
 };
 use nix::errno::Errno;
 
 use super::provider::Provider;
+use address_handle::AddressHandle;
 use channel::Channel;
 use completion::Cq;
 use device::Context;
 use faults::Faults;
 use memory::Pd;
 use queue_pair::Qp;
+use shared_receive::SharedReceives;
 
 /// The provider of the emulated devices.
 pub(super) fn provider() -> &'static dyn Provider {
@@ -190,6 +213,32 @@ impl Provider for Emulated {
         unsafe { Cq::destroy(cq) }
     }
 
+    unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &mut ibv_ah_attr) -> io::Result<*mut ibv_ah> {
+        // SAFETY: see above.
+        unsafe { AddressHandle::create(pd, attr) }
+    }
+
+    unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { AddressHandle::destroy(ah) };
+        Ok(())
+    }
+
+    unsafe fn create_srq(&self, pd: *mut ibv_pd, attr: &mut ibv_srq_attr) -> io::Result<*mut ibv_srq> {
+        // SAFETY: see above.
+        unsafe { SharedReceives::create(pd, attr) }
+    }
+
+    unsafe fn set_srq_limit(&self, srq: *mut ibv_srq, limit: u32) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { SharedReceives::share(srq) }.set_limit(limit)
+    }
+
+    unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> io::Result<()> {
+        // SAFETY: see above.
+        unsafe { SharedReceives::destroy(srq) }
+    }
+
     unsafe fn create_qp(&self, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp> {
         // SAFETY: see above.
         unsafe { Qp::create(pd, init) }
@@ -211,8 +260,19 @@ impl Provider for Emulated {
         Ok(())
     }
 
+    unsafe fn next_async_event(&self, context: *mut ibv_context) -> io::Result<(ibv_event_type, u32)> {
+        // SAFETY: see above.
+        let event = unsafe { Context::from_raw(context) }.events.take()?;
+        Ok((event.kind, event.number))
+    }
+
+    unsafe fn dropped(&self, context: *mut ibv_context) -> Option<u64> {
+        // SAFETY: see above.
+        Some(unsafe { Context::from_raw(context) }.dropped())
+    }
+
     unsafe fn async_fd<'a>(&self, context: *mut ibv_context) -> BorrowedFd<'a> {
         // SAFETY: see above; the caller does not use the descriptor after closing the context.
-        unsafe { Context::from_raw(context) }.async_fd()
+        unsafe { Context::from_raw(context) }.events.fd()
     }
 }

@@ -5,26 +5,54 @@
 //! any lock here.
 //!
 //! Locks are taken in this order: a send queue, then one responder (the peer's, or, with that given back, the own),
-//! then a CQ or anything of the control path. Nobody holds two send queues or two responders.
+//! then a shared receive queue or a CQ or anything of the control path. Nobody holds two send queues or two responders.
 //!
 //! A peer is kept alive by whoever sends to it. Destroying a queue pair turns it into one that does not answer.
 
 use std::cell::UnsafeCell;
 use std::io;
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use ibverbs_sys::{ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type};
+use ibverbs_sys::{
+    ibv_event_type, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
+};
 use nix::errno::Errno;
 
+use super::async_event::AsyncEvent;
 use super::completion::Cq;
 use super::memory::Pd;
 use super::receive_queue::ReceiveQueue;
 use super::responder::Responder;
 use super::send_queue::SendQueue;
+use super::shared_receive::SharedReceives;
 use super::sync::{Padded, SpinLock};
 use super::{limits, numbers};
+
+/// The service a queue pair gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// Connected and acknowledged (RC).
+    Reliable,
+    /// Connected, nothing acknowledged (UC).
+    Unreliable,
+    /// Not connected, each message to whom it names (UD).
+    Datagram,
+}
+
+impl Transport {
+    /// `None` for what the device does not have.
+    fn from_raw(raw: ibv_qp_type::Type) -> Option<Self> {
+        match raw {
+            ibv_qp_type::IBV_QPT_RC => Some(Self::Reliable),
+            ibv_qp_type::IBV_QPT_UC => Some(Self::Unreliable),
+            ibv_qp_type::IBV_QPT_UD => Some(Self::Datagram),
+            _ => None,
+        }
+    }
+}
 
 /// A queue pair. Its address is the `ibv_qp` that callers hold.
 #[repr(C)]
@@ -35,12 +63,16 @@ pub(super) struct Qp {
     pub number: u32,
     /// What was granted.
     pub caps: ibv_qp_cap,
+    /// What it promises.
+    pub transport: Transport,
     /// Every send completes, whatever its flags say.
     pub signal_all: bool,
     /// Where sends complete.
     pub send_cq: Arc<Cq>,
     /// Where receives complete.
     pub recv_cq: Arc<Cq>,
+    /// Where its receives come from, if not from `receive`, which is empty then.
+    pub shared: Option<Arc<SharedReceives>>,
     /// Which keys it may use.
     pub pd: Arc<Pd>,
     /// Itself, for those who must find it later.
@@ -77,17 +109,20 @@ impl Qp {
     /// A queue pair in RESET; what was granted is written back.
     ///
     /// # Safety
-    /// `ibv_create_qp(3)`: `pd` and both CQs are live objects of this provider.
+    /// `ibv_create_qp(3)`: `pd`, both CQs, and the shared receive queue if there is one, are live objects of this
+    /// provider.
     pub(super) unsafe fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> io::Result<*mut ibv_qp> {
         // SAFETY: the caller's contract.
         let pd = unsafe { Pd::share(pd) };
-        if init.qp_type != ibv_qp_type::IBV_QPT_RC || !init.srq.is_null() {
-            return Err(Errno::EOPNOTSUPP.into());
-        }
+        let transport = Transport::from_raw(init.qp_type).ok_or(Errno::EOPNOTSUPP)?;
         if init.send_cq.is_null() || init.recv_cq.is_null() {
             return Err(Errno::EINVAL.into());
         }
         let faults = &pd.context.faults;
+        if !init.srq.is_null() {
+            // As libibverbs says: not looked at then.
+            (init.cap.max_recv_wr, init.cap.max_recv_sge) = (0, 0);
+        }
         let caps = grant(&init.cap, faults.no_inline).ok_or(Errno::EINVAL)?;
         if faults.fail_qp {
             return Err(Errno::ENOMEM.into());
@@ -95,6 +130,8 @@ impl Qp {
         let number = numbers::take().ok_or(Errno::ENOMEM)?;
         // SAFETY: the caller's contract.
         let (send_cq, recv_cq) = unsafe { (Cq::share(init.send_cq), Cq::share(init.recv_cq)) };
+        // SAFETY: the caller's contract.
+        let shared = (!init.srq.is_null()).then(|| unsafe { SharedReceives::share(init.srq) });
         // SAFETY: integers, pointers and POSIX mutex and condition, for all of which zero is a value.
         let mut ibv: ibv_qp = unsafe { MaybeUninit::zeroed().assume_init() };
         ibv.context = pd.context.as_ibv();
@@ -102,6 +139,7 @@ impl Qp {
         ibv.pd = pd.as_ibv();
         ibv.send_cq = init.send_cq;
         ibv.recv_cq = init.recv_cq;
+        ibv.srq = init.srq;
         ibv.handle = number;
         ibv.qp_num = number;
         ibv.state = ibv_qp_state::IBV_QPS_RESET;
@@ -111,16 +149,21 @@ impl Qp {
         pd.add_user();
         send_cq.add_user();
         recv_cq.add_user();
+        if let Some(queue) = &shared {
+            queue.add_user();
+        }
         // SAFETY: integers and a GID.
         let attributes: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
         let qp = Arc::new_cyclic(|this| Self {
             ibv: UnsafeCell::new(ibv),
             number,
             caps,
+            transport,
             signal_all: init.sq_sig_all != 0,
-            send: Padded(SpinLock::new(SendQueue::new(caps.max_send_wr, &pd.context.faults))),
+            send: Padded(SpinLock::new(SendQueue::new(caps.max_send_wr, transport, &pd.context.faults))),
             send_cq,
             recv_cq,
+            shared,
             pd,
             this: this.clone(),
             attributes: Mutex::new(attributes),
@@ -154,9 +197,13 @@ impl Qp {
         // SAFETY: the strong count that `create` gave to the caller, who gives it back here.
         let qp = unsafe { Arc::from_raw(raw.cast_const().cast::<Self>()) };
         qp.reset();
+        qp.pd.context.events.forget(raw.addr());
         numbers::give_back(qp.number);
         qp.send_cq.remove_user();
         qp.recv_cq.remove_user();
+        if let Some(queue) = &qp.shared {
+            queue.remove_user();
+        }
         qp.pd.remove_user();
     }
 
@@ -181,6 +228,13 @@ impl Qp {
     pub(super) fn release(&self, index: u32, receive: bool) {
         let released = if receive { &self.receive.released } else { &self.sends_released };
         released.store(index.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Raises an asynchronous event of this queue pair.
+    #[cold]
+    pub(super) fn raise(&self, kind: ibv_event_type) {
+        let object = ptr::from_ref(self).addr();
+        self.pd.context.events.raise(AsyncEvent { kind, number: self.number, object });
     }
 
     /// Returns when nobody who held the lock of the send queue at the time of the call holds it any more.

@@ -27,9 +27,31 @@ pub(super) struct Receive {
 }
 
 impl Receive {
+    /// What `request` asks for.
+    ///
+    /// # Safety
+    /// It has as many entries as it says, at most [`limits::MAX_SGE`].
+    pub(super) unsafe fn new(request: &ibv_recv_wr) -> Self {
+        let entry = ibv_sge { addr: 0, length: 0, lkey: 0 };
+        let count = request.num_sge as u32;
+        let mut receive = Self { count, wr_id: request.wr_id, entries: [entry; limits::MAX_SGE] };
+        if count > 0 {
+            // SAFETY: the caller's contract.
+            let entries = unsafe { slice::from_raw_parts(request.sg_list, count as usize) };
+            receive.entries[..entries.len()].copy_from_slice(entries);
+        }
+        receive
+    }
+
     /// Where the message goes.
     pub(super) fn entries(&self) -> &[ibv_sge] {
         &self.entries[..self.count as usize]
+    }
+
+    /// Bytes of all entries together.
+    #[inline(always)]
+    pub(super) fn room(&self) -> u64 {
+        self.entries().iter().map(|entry| u64::from(entry.length)).sum()
     }
 }
 
@@ -129,7 +151,7 @@ unsafe fn fill(qp: &Qp, mut wr: *mut ibv_recv_wr) -> Result<(), (*mut ibv_recv_w
             return Err((wr, Errno::EINVAL));
         }
         if posted.wrapping_sub(queue.released.load(Ordering::Acquire)) >= queue.depth {
-            return Err((wr, Errno::ENOMEM));
+            return Err((wr, if qp.shared.is_some() { Errno::EINVAL } else { Errno::ENOMEM }));
         }
         let slot = queue.ring.get(*posted);
         // SAFETY: the slot was given back or never used (checked above), and this lock makes us the only writer.

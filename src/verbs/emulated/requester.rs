@@ -12,12 +12,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ibverbs_sys::{ibv_qp, ibv_qp_state, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wc_status};
+use ibverbs_sys::{
+    IBV_EVENT_DEVICE_FATAL, IBV_EVENT_QP_FATAL, ibv_qp, ibv_qp_state, ibv_send_flags, ibv_send_wr, ibv_sge,
+    ibv_wc_status,
+};
 use nix::errno::Errno;
 
+use super::async_event::AsyncEvent;
 use super::completion::Completion;
 use super::memory::{Piece, Pieces, Use};
-use super::queue_pair::Qp;
+use super::queue_pair::{Qp, Transport};
 use super::responder::Refusal;
 use super::send_queue::{PSN_MASK, SendQueue};
 use super::wire::{self, Request};
@@ -88,14 +92,19 @@ impl Qp {
         // SAFETY: the caller's contract.
         unsafe { self.check(queue, state, wr) }?;
         let position = queue.posted;
-        queue.posted = position.wrapping_add(1);
-        if state == ibv_qp_state::IBV_QPS_RTS && queue.deferred.is_empty() && !queue.faulty {
+        if state == ibv_qp_state::IBV_QPS_RTS && queue.deferred.is_empty() && !queue.special {
+            queue.posted = position.wrapping_add(1);
             // SAFETY: the caller's contract.
             unsafe { self.run(queue, wr, position) };
-        } else {
-            // SAFETY: the caller's contract.
-            unsafe { self.submit_specially(queue, wr, position) };
+            return Ok(());
         }
+        // SAFETY: the caller's contract.
+        if self.transport == Transport::Datagram && !unsafe { is_datagram(wr) } {
+            return Err(Errno::EINVAL);
+        }
+        queue.posted = position.wrapping_add(1);
+        // SAFETY: the caller's contract.
+        unsafe { self.submit_specially(queue, wr, position) };
         Ok(())
     }
 
@@ -112,7 +121,10 @@ impl Qp {
     ) -> Result<(), Errno> {
         let sends = matches!(
             state,
-            ibv_qp_state::IBV_QPS_RTS | ibv_qp_state::IBV_QPS_SQD | ibv_qp_state::IBV_QPS_ERR
+            ibv_qp_state::IBV_QPS_RTS
+                | ibv_qp_state::IBV_QPS_SQD
+                | ibv_qp_state::IBV_QPS_SQE
+                | ibv_qp_state::IBV_QPS_ERR
         );
         if !sends || !(0..=self.caps.max_send_sge as c_int).contains(&wr.num_sge) {
             return Err(Errno::EINVAL);
@@ -143,7 +155,7 @@ impl Qp {
     #[cold]
     unsafe fn submit_specially(&self, queue: &mut SendQueue, wr: &ibv_send_wr, position: u32) {
         match self.state() {
-            ibv_qp_state::IBV_QPS_ERR => {
+            ibv_qp_state::IBV_QPS_ERR | ibv_qp_state::IBV_QPS_SQE => {
                 self.flush_deferred(queue);
                 self.complete_in_error(wr, position, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
                 return;
@@ -154,9 +166,15 @@ impl Qp {
         }
         let faults = &self.pd.context.faults;
         if faults.die_after.is_some_and(|last| position >= last) {
-            self.pd.context.raise_event();
+            self.pd.context.events.raise(AsyncEvent { kind: IBV_EVENT_DEVICE_FATAL, number: 0, object: 0 });
             self.flush_deferred(queue);
             return self.fail(queue, wr, position, ibv_wc_status::IBV_WC_FATAL_ERR);
+        }
+        if faults.port_error_after.is_some_and(|last| position >= last) {
+            self.pd.context.lose_port();
+        }
+        if self.pd.context.is_down() || queue.peer.as_ref().is_some_and(|peer| peer.pd.context.is_down()) {
+            queue.peer = None;
         }
         if faults.delay_ns > 0 {
             let (start, delay) = (Instant::now(), Duration::from_nanos(faults.delay_ns.into()));
@@ -164,12 +182,15 @@ impl Qp {
                 hint::spin_loop();
             }
         }
-        if queue.deferred.is_empty() {
+        match self.transport {
             // SAFETY: the caller's contract.
-            unsafe { self.run(queue, wr, position) };
-        } else {
+            Transport::Reliable if queue.deferred.is_empty() => unsafe { self.run(queue, wr, position) },
             // SAFETY: the caller's contract.
-            unsafe { self.defer(queue, wr, position) };
+            Transport::Reliable => unsafe { self.defer(queue, wr, position) },
+            // SAFETY: the caller's contract.
+            Transport::Unreliable | Transport::Datagram => unsafe {
+                self.run_unacknowledged(queue, wr, position);
+            },
         }
     }
 
@@ -218,16 +239,9 @@ impl Qp {
         position: u32,
     ) -> Result<u32, Stop> {
         let pulls = wire::pulls(wr.opcode);
+        let mut local = Pieces::new();
         // SAFETY: the caller's contract.
-        let entries = unsafe { entries(wr) };
-        let found = if wr.send_flags & INLINE != 0 {
-            Some(inline_pieces(entries))
-        } else {
-            let to = if pulls { Use::Scatter } else { Use::Gather };
-            // SAFETY: the lock of a send queue that `numbers` knows is held.
-            unsafe { Pieces::find(self.pd.as_ibv(), entries, to) }
-        };
-        let local = found.ok_or(Stop::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR))?;
+        unsafe { self.find_local(wr, &mut local) }?;
         let wrong_size = wire::is_atomic(wr.opcode) && local.total != size_of::<u64>() as u64;
         if local.total > u64::from(queue.max_message) || wrong_size {
             return Err(Stop::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR));
@@ -239,30 +253,24 @@ impl Qp {
             return Err(Stop::Failed(ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
         };
         let packets = queue.packets(local.total);
-        let mut request = Request {
-            opcode: wr.opcode,
-            solicited: wr.send_flags & SOLICITED != 0,
-            imm: 0,
-            remote_addr: 0,
-            rkey: 0,
-            compare_add: 0,
-            swap: 0,
-            local: &local,
-            mtu_shift: queue.mtu_shift,
-            from: self.number,
-            lid: self.pd.context.device.lid,
-            service_level: queue.address.sl,
-        };
-        // SAFETY: the caller's contract: the fields that the opcode needs are filled in.
-        unsafe { request.take_operands(wr) };
+        // SAFETY: the caller's contract.
+        let mut request = unsafe { self.request(queue, wr, &local) };
         let corrupted;
         if queue.faulty && !pulls && self.corrupts(position) {
             corrupted = corrupted_copy(&local);
             request.local = &corrupted.1;
         }
         let mut responder = peer.responder.lock();
-        if !responder.expects(self.number, queue.psn) {
-            return Err(Stop::Failed(ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
+        if !responder.expects(self.number, queue.psn)
+            && !peer.establishes(&mut responder, self.number, Some(queue.psn))
+        {
+            // What seems to be sent again is acknowledged again and has no effect; a read or an atomic would need the
+            // answer of before.
+            if pulls || !responder.has_had(self.number, queue.psn, packets) {
+                return Err(Stop::Failed(ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
+            }
+            queue.psn = queue.psn.wrapping_add(packets) & PSN_MASK;
+            return Ok(local.total as u32);
         }
         // SAFETY: the lock of this send queue is held; the responder is the peer's.
         let mut result = unsafe { peer.respond(&mut responder, &request) };
@@ -291,12 +299,60 @@ impl Qp {
         }
     }
 
+    /// Puts the memory of a work request on this side into `local`, which is empty.
+    ///
+    /// # Safety
+    /// As for [`Qp::execute`].
+    #[inline(always)]
+    pub(super) unsafe fn find_local(&self, wr: &ibv_send_wr, local: &mut Pieces) -> Result<(), Stop> {
+        // SAFETY: the caller's contract.
+        let entries = unsafe { entries(wr) };
+        if wr.send_flags & INLINE != 0 {
+            add_inline(local, entries);
+            return Ok(());
+        }
+        let to = if wire::pulls(wr.opcode) { Use::Scatter } else { Use::Gather };
+        // SAFETY: the lock of a send queue that `numbers` knows is held.
+        let found = unsafe { local.find(self.pd.as_ibv(), entries, to) };
+        found.ok_or(Stop::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR))
+    }
+
+    /// What the other side is told of a work request.
+    ///
+    /// # Safety
+    /// As for [`Qp::execute`].
+    #[inline(always)]
+    pub(super) unsafe fn request<'a>(
+        &self,
+        queue: &SendQueue,
+        wr: &ibv_send_wr,
+        local: &'a Pieces,
+    ) -> Request<'a> {
+        let mut request = Request {
+            opcode: wr.opcode,
+            solicited: wr.send_flags & SOLICITED != 0,
+            imm: 0,
+            remote_addr: 0,
+            rkey: 0,
+            compare_add: 0,
+            swap: 0,
+            local,
+            mtu_shift: queue.mtu_shift,
+            from: self.number,
+            lid: self.pd.context.device.lid,
+            service_level: queue.address.sl,
+        };
+        // SAFETY: the caller's contract: the fields that the opcode needs are filled in.
+        unsafe { request.take_operands(wr) };
+        request
+    }
+
     /// Who is at the other end of the path, if it leads anywhere.
     #[cold]
-    fn find_peer(&self, queue: &SendQueue) -> Option<Arc<Qp>> {
+    pub(super) fn find_peer(&self, queue: &SendQueue) -> Option<Arc<Qp>> {
         let context = &self.pd.context;
         let same_device = |peer: &Arc<Qp>| ptr::eq(peer.pd.context.device, context.device);
-        let hears = |peer: &Arc<Qp>| !peer.pd.context.faults.port_down;
+        let hears = |peer: &Arc<Qp>| peer.transport == self.transport && !peer.pd.context.is_down();
         if !context.reaches(&queue.address) {
             return None;
         }
@@ -305,7 +361,7 @@ impl Qp {
 
     /// The message of this work request is one that must not arrive intact.
     #[cold]
-    fn corrupts(&self, position: u32) -> bool {
+    pub(super) fn corrupts(&self, position: u32) -> bool {
         self.pd.context.faults.corrupt.is_some_and(|every| position.wrapping_add(1).is_multiple_of(every))
     }
 
@@ -325,8 +381,15 @@ impl Qp {
             )
         };
         if !self.send_cq.push(&completion, self, position, false) {
-            self.fail_send_queue(queue);
+            self.completion_lost(queue);
         }
+    }
+
+    /// The completion queue of the sends has no room: nobody will learn what became of them.
+    #[cold]
+    fn completion_lost(&self, queue: &mut SendQueue) {
+        self.raise(IBV_EVENT_QP_FATAL);
+        self.fail_send_queue(queue);
     }
 
     /// Tells of a failure: always told, signalled or not.
@@ -337,7 +400,7 @@ impl Qp {
         self.send_cq.push(&wire::completion(wr.wr_id, opcode, status, self.number), self, position, false);
     }
 
-    /// Completes `wr` in error, moves to ERR and flushes what is outstanding.
+    /// Completes `wr` in error, moves to ERR or SQE and flushes what is outstanding.
     #[cold]
     pub(super) fn fail(
         &self,
@@ -350,12 +413,17 @@ impl Qp {
         self.fail_send_queue(queue);
     }
 
-    /// Moves to ERR because of what was sent, and flushes what is outstanding.
+    /// Moves to ERR because of what was sent, and flushes what is outstanding. Where nothing is acknowledged only the
+    /// send queue fails: to SQE, from where it can be brought back.
     fn fail_send_queue(&self, queue: &mut SendQueue) {
+        if self.transport != Transport::Reliable {
+            self.note_send_error();
+            return self.flush_deferred(queue);
+        }
         self.note_error();
         self.flush_deferred(queue);
         let mut responder = self.responder.lock();
-        responder.accepting = false;
+        responder.close();
         self.flush_receives(&mut responder);
         queue.aftermath.kick = mem::take(&mut responder.waiter);
     }
@@ -374,23 +442,31 @@ impl Qp {
     }
 }
 
-/// The memory of an inline work request, which needs no key.
+/// The work request can be a datagram.
+///
+/// # Safety
+/// As for [`post_send`].
+#[cold]
+unsafe fn is_datagram(wr: &ibv_send_wr) -> bool {
+    // SAFETY: any of the union's members may be looked at for whether it is null: the caller filled it in.
+    wire::is_send(wr.opcode) && !unsafe { wr.wr.ud.ah }.is_null()
+}
+
+/// Appends the memory of an inline work request, which needs no key.
 #[inline(always)]
-fn inline_pieces(entries: &[ibv_sge]) -> Pieces {
+fn add_inline(pieces: &mut Pieces, entries: &[ibv_sge]) {
     debug_assert!(entries.len() <= limits::MAX_SGE);
-    let mut pieces = Pieces::new();
     for entry in entries {
         if entry.length > 0 {
             let at = ptr::with_exposed_provenance_mut(entry.addr as usize);
             pieces.push(Piece { at, len: entry.length as usize });
         }
     }
-    pieces
 }
 
 /// A copy of the payload with a byte changed, and the memory it is in.
 #[cold]
-fn corrupted_copy(local: &Pieces) -> (Vec<u8>, Pieces) {
+pub(super) fn corrupted_copy(local: &Pieces) -> (Vec<u8>, Pieces) {
     let mut bytes = Vec::with_capacity(local.total as usize);
     for piece in local.as_slice() {
         // SAFETY: found by its key, or inline memory of the caller.

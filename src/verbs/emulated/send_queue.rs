@@ -9,9 +9,10 @@ use std::time::Instant;
 
 use ibverbs_sys::{ibv_ah_attr, ibv_send_flags, ibv_send_wr, ibv_sge};
 
+use super::address_handle::AddressHandle;
 use super::faults::Faults;
 use super::limits;
-use super::queue_pair::Qp;
+use super::queue_pair::{Qp, Transport};
 use super::ring::Ring;
 
 /// Bits of a packet sequence number.
@@ -31,6 +32,8 @@ pub(super) struct SendQueue {
     pub max_message: u32,
     /// Faults that look at messages are configured.
     pub faulty: bool,
+    /// Work requests are not run the short way: `faulty`, or nothing is acknowledged.
+    pub special: bool,
     /// Outstanding reads and atomics agreed on.
     pub max_rd_atomic: u8,
     /// Times to try again when the peer has no receive.
@@ -41,6 +44,12 @@ pub(super) struct SendQueue {
     pub dest_qpn: u32,
     /// Where it is.
     pub address: ibv_ah_attr,
+    /// Of a datagram queue pair: its own key.
+    pub qkey: u32,
+    /// Of a datagram queue pair: which address handle `address` and `peer` were last taken from; 0 for none.
+    pub handle: u64,
+    /// The own GID that this handle names.
+    pub source: [u8; 16],
     /// Work that the peer is not ready for, and all that was posted after it.
     pub deferred: Deferred,
     /// When the first of it fails.
@@ -60,20 +69,24 @@ pub(super) struct Aftermath {
 
 impl SendQueue {
     /// The queue of a queue pair in RESET.
-    pub(super) fn new(depth: u32, faults: &Faults) -> Self {
+    pub(super) fn new(depth: u32, transport: Transport, faults: &Faults) -> Self {
         Self {
             posted: 0,
             psn: 0,
             mtu_shift: 8,
             max_message: faults.max_message,
             faulty: faults.touch_messages(),
+            special: faults.touch_messages() || transport != Transport::Reliable,
             max_rd_atomic: 0,
             rnr_retry: 0,
             peer: None,
             dest_qpn: 0,
             // SAFETY: integers and a GID.
             address: unsafe { MaybeUninit::zeroed().assume_init() },
-            deferred: Deferred::new(depth),
+            qkey: 0,
+            handle: 0,
+            source: [0; 16],
+            deferred: Deferred::new(depth, transport == Transport::Datagram),
             deadline: None,
             aftermath: Aftermath::default(),
         }
@@ -92,6 +105,8 @@ struct Slot {
     position: u32,
     entries: [ibv_sge; limits::MAX_SGE],
     inline: [u8; limits::MAX_INLINE as usize],
+    /// Of a datagram: its caller may destroy the handle meanwhile.
+    handle: MaybeUninit<AddressHandle>,
 }
 
 /// Work requests that wait, oldest first. Its room is that of the send queue.
@@ -99,6 +114,8 @@ pub(super) struct Deferred {
     ring: Ring<UnsafeCell<Slot>>,
     first: u32,
     len: u32,
+    /// The requests name address handles.
+    addressed: bool,
 }
 
 // SAFETY: the slots are reached through `&mut Deferred` and pointers it hands out; the work requests in them point to
@@ -106,9 +123,9 @@ pub(super) struct Deferred {
 unsafe impl Send for Deferred {}
 
 impl Deferred {
-    fn new(depth: u32) -> Self {
+    fn new(depth: u32, addressed: bool) -> Self {
         // SAFETY: integers and pointers.
-        Self { ring: unsafe { Ring::zeroed(depth.next_power_of_two()) }, first: 0, len: 0 }
+        Self { ring: unsafe { Ring::zeroed(depth.next_power_of_two()) }, first: 0, len: 0, addressed }
     }
 
     /// Nothing waits.
@@ -120,8 +137,9 @@ impl Deferred {
     /// Appends a copy of `wr`, which has place `position` in its queue. Inline bytes are copied with it.
     ///
     /// # Safety
-    /// `wr` was checked: it has at most [`limits::MAX_SGE`] entries and, if inline, as many bytes as were granted. There
-    /// is room, because the send queue it was accepted into is no deeper.
+    /// `wr` is one for [`post_send`](super::requester::post_send) and was checked: it has at most [`limits::MAX_SGE`]
+    /// entries and, if inline, as many bytes as were granted. There is room, because the send queue it was accepted
+    /// into is no deeper.
     pub(super) unsafe fn push(&mut self, wr: &ibv_send_wr, position: u32) {
         let at = self.ring.get(self.first.wrapping_add(self.len)).get();
         self.len += 1;
@@ -129,6 +147,10 @@ impl Deferred {
         let slot = unsafe { &mut *at };
         slot.wr = *wr;
         slot.position = position;
+        if self.addressed {
+            // SAFETY: datagrams use this member of the union; the handle is live, by the caller's contract.
+            slot.handle.write(*unsafe { AddressHandle::from_raw(wr.wr.ud.ah) });
+        }
         let entries = match wr.num_sge {
             0 => &[],
             // SAFETY: the caller's list of that many entries.
@@ -162,6 +184,9 @@ impl Deferred {
         // SAFETY: written by `push`, and not changed before it is popped, except for the address of its own entries.
         unsafe {
             (*slot).wr.sg_list = (&raw mut (*slot).entries).cast();
+            if self.addressed {
+                (*slot).wr.wr.ud.ah = (&raw mut (*slot).handle).cast();
+            }
             Some((&raw const (*slot).wr, (*slot).position))
         }
     }

@@ -6,12 +6,14 @@ use std::mem;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
-use ibverbs_sys::{IBV_MTU_256, ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_state as states};
+use ibverbs_sys::{
+    IBV_EVENT_QP_LAST_WQE_REACHED, IBV_MTU_256, ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_state as states,
+};
 use nix::errno::Errno;
 
 use super::device::PORT;
 use super::limits;
-use super::queue_pair::Qp;
+use super::queue_pair::{Qp, Transport};
 use super::send_queue::PSN_MASK;
 use super::sync::lock;
 
@@ -22,6 +24,7 @@ const INIT: State = states::IBV_QPS_INIT;
 const RTR: State = states::IBV_QPS_RTR;
 const RTS: State = states::IBV_QPS_RTS;
 const SQD: State = states::IBV_QPS_SQD;
+const SQE: State = states::IBV_QPS_SQE;
 const ERR: State = states::IBV_QPS_ERR;
 
 const STATE: u32 = mask::IBV_QP_STATE.0;
@@ -40,21 +43,31 @@ const RD_ATOMIC: u32 = mask::IBV_QP_MAX_QP_RD_ATOMIC.0;
 const DEST_RD_ATOMIC: u32 = mask::IBV_QP_MAX_DEST_RD_ATOMIC.0;
 const RNR_TIMER: u32 = mask::IBV_QP_MIN_RNR_TIMER.0;
 const DEST_QPN: u32 = mask::IBV_QP_DEST_QPN.0;
+const QKEY: u32 = mask::IBV_QP_QKEY.0;
 const DRAIN_NOTIFY: u32 = mask::IBV_QP_EN_SQD_ASYNC_NOTIFY.0;
 
-/// What a transition of an RC queue pair must and may be given, beside the state; `None` if there is no such
-/// transition. (InfiniBand specification, volume 1, 11.2.5.2; migration of paths is not supported.)
-fn masks(from: State, to: State) -> Option<(u32, u32)> {
-    let running = CUR_STATE | ACCESS | RNR_TIMER;
+/// What a transition must and may be given, beside the state; `None` if there is no such transition. (InfiniBand
+/// specification, volume 1, 11.2.5.2; the table `qp_state_table` of the kernel. Migration of paths is not supported.)
+fn masks(transport: Transport, from: State, to: State) -> Option<(u32, u32)> {
+    let reliable = transport == Transport::Reliable;
+    // What lets messages in.
+    let gate = if transport == Transport::Datagram { QKEY } else { ACCESS };
+    let running = CUR_STATE | gate | if reliable { RNR_TIMER } else { 0 };
+    let path = ADDRESS | MTU | DEST_QPN | RQ_PSN;
+    let to_receive = match transport {
+        Transport::Reliable => path | DEST_RD_ATOMIC | RNR_TIMER,
+        Transport::Unreliable => path,
+        Transport::Datagram => 0,
+    };
     Some(match (from, to) {
         (_, RESET | ERR) => (0, CUR_STATE),
-        (RESET, INIT) => (PKEY | PORT_NUMBER | ACCESS, CUR_STATE),
-        (INIT, INIT) => (0, PKEY | PORT_NUMBER | ACCESS | CUR_STATE),
-        (INIT, RTR) => {
-            (ADDRESS | MTU | DEST_QPN | RQ_PSN | DEST_RD_ATOMIC | RNR_TIMER, ACCESS | PKEY | CUR_STATE)
-        }
-        (RTR, RTS) => (TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | RD_ATOMIC, running),
+        (RESET, INIT) => (PKEY | PORT_NUMBER | gate, CUR_STATE),
+        (INIT, INIT) => (0, PKEY | PORT_NUMBER | gate | CUR_STATE),
+        (INIT, RTR) => (to_receive, gate | PKEY | CUR_STATE),
+        (RTR, RTS) if reliable => (TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | RD_ATOMIC, running),
+        (RTR, RTS) => (SQ_PSN, running),
         (RTS, RTS) | (SQD, SQD) | (SQD, RTS) => (0, running),
+        (SQE, RTS) if !reliable => (0, running),
         (RTS, SQD) => (0, CUR_STATE | DRAIN_NOTIFY),
         _ => return None,
     })
@@ -67,7 +80,7 @@ impl Qp {
         let given = given as u32;
         let from = self.state();
         let to = if given & STATE != 0 { attr.qp_state } else { from };
-        let (required, optional) = masks(from, to).ok_or(Errno::EINVAL)?;
+        let (required, optional) = masks(self.transport, from, to).ok_or(Errno::EINVAL)?;
         let wrong_state = given & CUR_STATE != 0 && attr.cur_qp_state != from;
         if given & required != required || given & !(required | optional | STATE) != 0 || wrong_state {
             return Err(Errno::EINVAL.into());
@@ -83,9 +96,7 @@ impl Qp {
                 // Somebody else may have found an error meanwhile.
                 let moved = self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
                 moved.map_err(|_| Errno::EINVAL)?;
-                if to == RTR {
-                    self.responder.lock().accepting = true;
-                }
+                self.open(from, to);
                 if from == SQD {
                     self.kick();
                 }
@@ -95,6 +106,21 @@ impl Qp {
         // SAFETY: the lock of `attributes` is held.
         unsafe { self.show_state(self.state()) };
         Ok(())
+    }
+
+    /// Lets messages in on the way to RTS.
+    fn open(&self, from: State, to: State) {
+        let mut responder = self.responder.lock();
+        match (from, to) {
+            // Datagrams establish nothing.
+            (INIT, RTR) if self.transport == Transport::Datagram => responder.accepting = true,
+            (INIT, RTR) => responder.fresh = true,
+            (RTR, RTS) => {
+                responder.accepting = true;
+                responder.fresh = false;
+            }
+            _ => {}
+        }
     }
 
     /// Every given value is one that the device takes.
@@ -134,6 +160,9 @@ impl Qp {
         if set(SQ_PSN) {
             queue.psn = attr.sq_psn & PSN_MASK;
         }
+        if set(QKEY) {
+            queue.qkey = attr.qkey;
+        }
         if set(RNR_RETRY) {
             queue.rnr_retry = attr.rnr_retry;
         }
@@ -150,6 +179,9 @@ impl Qp {
         }
         if set(RQ_PSN) {
             responder.psn = attr.rq_psn & PSN_MASK;
+        }
+        if set(QKEY) {
+            responder.qkey = attr.qkey;
         }
         if set(ACCESS) {
             responder.access = attr.qp_access_flags;
@@ -171,19 +203,37 @@ impl Qp {
         attr
     }
 
+    /// Moves to SQE from a state that sends. Flushing is up to the caller.
+    pub(super) fn note_send_error(&self) {
+        let sends = |state| matches!(state, RTS | SQD).then_some(SQE);
+        // Fails if there is an error already, and then there is nothing to do.
+        let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, sends);
+    }
+
     /// Moves to ERR from a state that has traffic. Flushing is up to the caller.
     pub(super) fn note_error(&self) {
-        let has_traffic = |state| matches!(state, RTR | RTS | SQD).then_some(ERR);
+        let has_traffic = |state| matches!(state, RTR | RTS | SQD | SQE).then_some(ERR);
         // Fails if there is no traffic any more, and then there is nothing to do.
-        let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, has_traffic);
+        if self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, has_traffic).is_ok() {
+            self.leave_shared();
+        }
+    }
+
+    /// In ERR, it takes no shared receive any more.
+    fn leave_shared(&self) {
+        if self.shared.is_some() {
+            self.raise(IBV_EVENT_QP_LAST_WQE_REACHED);
+        }
     }
 
     /// Moves to ERR and flushes both queues. Work that is posted at the same time is flushed by its poster.
     fn move_to_error(&self) {
-        self.state.store(ERR, Ordering::SeqCst);
+        if self.state.swap(ERR, Ordering::SeqCst) != ERR {
+            self.leave_shared();
+        }
         self.flush_sends();
         let mut responder = self.responder.lock();
-        responder.accepting = false;
+        responder.close();
         self.flush_receives(&mut responder);
         let waiter = mem::take(&mut responder.waiter);
         drop(responder);
@@ -200,12 +250,13 @@ impl Qp {
             self.stop_waiting(&mut queue);
         }
         queue.peer = None;
+        queue.handle = 0;
         let sends = queue.posted;
         self.unlock_send(queue);
 
         let receives = *self.receive.posted.lock();
         let mut responder = self.responder.lock();
-        responder.accepting = false;
+        responder.close();
         responder.next_receive = receives;
         let waiter = mem::take(&mut responder.waiter);
         self.awaited.store(false, Ordering::Relaxed);
@@ -234,6 +285,6 @@ fn remember(into: &mut ibv_qp_attr, attr: &ibv_qp_attr, given: u32) {
         ACCESS => qp_access_flags, PKEY => pkey_index, PORT_NUMBER => port_num, ADDRESS => ah_attr, MTU => path_mtu,
         TIMEOUT => timeout, RETRY => retry_cnt, RNR_RETRY => rnr_retry, RQ_PSN => rq_psn, SQ_PSN => sq_psn,
         RD_ATOMIC => max_rd_atomic, DEST_RD_ATOMIC => max_dest_rd_atomic, RNR_TIMER => min_rnr_timer,
-        DEST_QPN => dest_qp_num,
+        DEST_QPN => dest_qp_num, QKEY => qkey,
     }
 }

@@ -3,6 +3,7 @@
 use ibverbs_sys::{ibv_send_wr, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode};
 
 use super::completion::Completion;
+use super::grh;
 use super::memory::Pieces;
 
 /// A request as the responder sees it.
@@ -32,6 +33,14 @@ pub(super) struct Request<'a> {
     pub service_level: u8,
 }
 
+/// What a datagram carries besides.
+pub(super) struct Envelope {
+    /// The key that the target must have.
+    pub qkey: u32,
+    /// The header of a global route, if it came by one.
+    pub header: Option<[u8; grh::BYTES]>,
+}
+
 impl Request<'_> {
     /// Takes what the opcode needs besides the local memory.
     ///
@@ -50,7 +59,7 @@ impl Request<'_> {
             self.rkey = atomic.rkey;
             self.compare_add = atomic.compare_add;
             self.swap = atomic.swap;
-        } else if !matches!(wr.opcode, ibv_wr_opcode::IBV_WR_SEND | ibv_wr_opcode::IBV_WR_SEND_WITH_IMM) {
+        } else if !is_send(wr.opcode) {
             // SAFETY: the caller's contract.
             let rdma = unsafe { wr.wr.rdma };
             self.remote_addr = rdma.remote_addr;
@@ -63,6 +72,12 @@ impl Request<'_> {
 #[inline(always)]
 pub(super) const fn carries_immediate(opcode: ibv_wr_opcode::Type) -> bool {
     matches!(opcode, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM | ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM)
+}
+
+/// The message goes to a receive, whole.
+#[inline(always)]
+pub(super) const fn is_send(opcode: ibv_wr_opcode::Type) -> bool {
+    matches!(opcode, ibv_wr_opcode::IBV_WR_SEND | ibv_wr_opcode::IBV_WR_SEND_WITH_IMM)
 }
 
 /// The opcode of the requester's completion; `None` for operations the device does not have.

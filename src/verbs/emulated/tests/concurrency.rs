@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::super::queue_pair::Qp;
 use super::harness::*;
-use ibverbs_sys::{ibv_cq, ibv_qp_state as states};
+use ibverbs_sys::{ibv_cq, ibv_qp_state as states, ibv_qp_type};
 
 /// Rounds of a test that wants many; fewer where every access is checked.
 const ROUNDS: u64 = if cfg!(debug_assertions) { 5_000 } else { 20_000 };
@@ -245,6 +245,52 @@ fn an_end_can_be_torn_down_while_its_peer_writes_into_it() {
             seen
         });
         assert!(matches!(seen, status::IBV_WC_REM_ACCESS_ERR | status::IBV_WC_RETRY_EXC_ERR), "{seen}");
+    }
+}
+
+#[test]
+fn an_end_can_be_torn_down_while_it_is_sent_what_nobody_acknowledges() {
+    for round in 0..30 {
+        let kind = if round % 4 < 2 { ibv_qp_type::IBV_QPT_UC } else { ibv_qp_type::IBV_QPT_UD };
+        let setup = Setup { kind, recv_depth: 1024, cq_depth: 2048, ..Setup::default() };
+        let (a, mut b) = pair(setup);
+        // SAFETY: the domain is live.
+        let ah = unsafe { a.provider.create_ah(a.pd, &mut a.attributes(0).ah_attr) }.unwrap();
+        let mut send = Wr::new(1, opcode::IBV_WR_SEND, &[a.sge(0, 4096)]);
+        if kind == ibv_qp_type::IBV_QPT_UD {
+            send = send.datagram(ah, b.number(), QKEY);
+        }
+        for id in 0..1024 {
+            b.receive(id, &[b.sge(0, 5000)]).unwrap();
+        }
+        let (go, gone) = (Barrier::new(2), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                go.wait();
+                let mut late = 0;
+                while late < 20 {
+                    late += u32::from(gone.load(Ordering::Acquire));
+                    a.post(std::slice::from_ref(&send)).unwrap();
+                    assert_eq!(spin(&a, a.send_cq), (1, status::IBV_WC_SUCCESS));
+                }
+            });
+            go.wait();
+            for _ in 0..round * 1000 {
+                std::hint::spin_loop();
+            }
+            if round % 2 == 0 {
+                b.deregister();
+            } else {
+                b.destroy_qp();
+            }
+            b.write(0, &[0xee; MEMORY]);
+            gone.store(true, Ordering::Release);
+            sender.join().unwrap();
+            assert!(b.read(0, MEMORY).iter().all(|byte| *byte == 0xee), "round {round}");
+            drop(b);
+        });
+        // SAFETY: the handle is live and not used again.
+        unsafe { a.provider.destroy_ah(ah) }.unwrap();
     }
 }
 

@@ -109,6 +109,31 @@ fn post_and_poll_on_one_core() {
     }
 }
 
+#[test]
+#[ignore = "prints what the device costs"]
+fn send_and_receive_on_one_core() {
+    const COUNT: u64 = 1_000_000;
+    let (a, b) = pair(Setup::default());
+    let mut sender = Sender::new(&a, &Wr::new(0, opcode::IBV_WR_SEND, &[a.sge(0, 64)]));
+    let mut sge = b.sge(4096, 64);
+    let mut wr = ibv_recv_wr { wr_id: 0, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+    let mut found = [ibv_wc::default(); 16];
+    let cost = best(9, || {
+        let start = cpu_ns();
+        for _ in 0..COUNT {
+            let mut bad = ptr::null_mut();
+            // SAFETY: the queue pair and the memory are live.
+            let result =
+                unsafe { (*(*b.qp).context).ops.post_recv.unwrap_unchecked()(b.qp, &mut wr, &mut bad) };
+            assert_eq!(result, 0);
+            sender.post(true);
+            assert_eq!((poll(&a, a.send_cq, &mut found), poll(&b, b.recv_cq, &mut found)), (1, 1));
+        }
+        (cpu_ns() - start) as f64 / COUNT as f64
+    });
+    println!("receive, send and poll both: {cost}");
+}
+
 /// Pins the calling thread, if there are enough cores.
 fn pin(core: usize) {
     if let Some(id) = core_affinity::get_core_ids().and_then(|ids| ids.get(core).copied()) {

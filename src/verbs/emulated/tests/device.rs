@@ -101,7 +101,7 @@ fn capacities_are_rounded_up_and_limited() {
     assert_eq!(errno(create(&|init| init.cap.max_recv_wr = 65_537)), Some(EINVAL));
     assert_eq!(errno(create(&|init| init.cap.max_send_sge = 7)), Some(EINVAL));
     assert_eq!(errno(create(&|init| init.recv_cq = std::ptr::null_mut())), Some(EINVAL));
-    assert!(create(&|init| init.qp_type = ibv_qp_type::IBV_QPT_UD).is_err());
+    assert!(create(&|init| init.qp_type = ibv_qp_type::IBV_QPT_RAW_PACKET).is_err());
     // SAFETY: refused.
     unsafe {
         assert_eq!(errno(end.provider.create_cq(end.context, 0, None)), Some(EINVAL));
@@ -219,6 +219,30 @@ fn a_device_that_dies_takes_the_queue_pair_with_it() {
     assert_eq!(gist(&a.sent()), [(3, status::IBV_WC_FATAL_ERR), (4, status::IBV_WC_WR_FLUSH_ERR)]);
     assert_eq!(gist(&a.received()), [(9, status::IBV_WC_WR_FLUSH_ERR)]);
     assert_eq!(a.state(), ibv_qp_state::IBV_QPS_ERR);
+    // SAFETY: the context is live.
+    let event = unsafe { a.provider.next_async_event(a.context) }.unwrap();
+    assert_eq!(event, (ibverbs_sys::IBV_EVENT_DEVICE_FATAL, 0));
     b.post(&[Wr::new(5, opcode::IBV_WR_SEND, &[])]).unwrap();
     assert_eq!(gist(&b.sent()), [(5, status::IBV_WC_RETRY_EXC_ERR)]);
+}
+
+#[test]
+fn a_port_that_goes_down_says_so_and_nothing_arrives_any_more() {
+    let (a, b) = pair(with_faults(Faults { port_error_after: Some(2), ..Faults::default() }));
+    let write = |id| Wr::new(id, opcode::IBV_WR_RDMA_WRITE, &[a.sge(0, 1)]).to(&b, 0);
+    let port_state = || {
+        // SAFETY: the context is live.
+        unsafe { a.provider.query_port(a.context, 1) }.unwrap().state
+    };
+    a.post(&[write(1), write(2)]).unwrap();
+    assert_eq!(port_state(), ibverbs_sys::ibv_port_state::IBV_PORT_ACTIVE);
+    a.post(&[write(3)]).unwrap();
+    assert_eq!(port_state(), ibverbs_sys::ibv_port_state::IBV_PORT_DOWN);
+    assert_eq!(gist(&a.sent())[2], (3, status::IBV_WC_RETRY_EXC_ERR));
+    // SAFETY: the context is live.
+    let next = || unsafe { a.provider.next_async_event(a.context) };
+    assert_eq!(next().unwrap(), (ibverbs_sys::IBV_EVENT_PORT_ERR, 1));
+    assert_eq!(next().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    b.post(&[Wr::new(4, opcode::IBV_WR_SEND, &[])]).unwrap();
+    assert_eq!(gist(&b.sent()), [(4, status::IBV_WC_RETRY_EXC_ERR)]);
 }

@@ -202,6 +202,31 @@ fn a_wrong_address_is_never_answered() {
 }
 
 #[test]
+fn a_number_of_before_is_acknowledged_without_effect() {
+    let (a, b) = (End::new(Setup::default()), End::new(Setup::default()));
+    b.connect(&b.attributes(a.number()));
+    b.receive(60, &[b.sge(0, 64)]).unwrap();
+    let mut attr = a.attributes(b.number());
+    attr.sq_psn = attr.sq_psn.wrapping_sub(2) & 0x00ff_ffff;
+    a.connect(&attr);
+    a.write(0, &pattern(1, 8));
+    let write = |id: u64| Wr::new(id, opcode::IBV_WR_RDMA_WRITE, &[a.sge(0, 8)]).to(&b, 128 * id as usize);
+    a.post(&[Wr::new(1, opcode::IBV_WR_SEND, &[a.sge(0, 8)]), write(2), write(3)]).unwrap();
+    assert_eq!(gist(&a.sent()), [1, 2, 3].map(|id| (id, status::IBV_WC_SUCCESS)));
+    assert!(b.received().is_empty());
+    assert_eq!((b.read(256, 8), b.read(384, 8)), (vec![0; 8], pattern(1, 8)));
+
+    // A message that would be half of each is nothing that anybody sends.
+    let (a, b) = (End::new(Setup::default()), End::new(Setup::default()));
+    b.connect(&b.attributes(a.number()));
+    let mut attr = a.attributes(b.number());
+    attr.sq_psn = attr.sq_psn.wrapping_sub(1) & 0x00ff_ffff;
+    a.connect(&attr);
+    a.post(&[Wr::new(1, opcode::IBV_WR_RDMA_WRITE, &[a.sge(0, 4097)]).to(&b, 0)]).unwrap();
+    assert_eq!(gist(&a.sent()), [(1, status::IBV_WC_RETRY_EXC_ERR)]);
+}
+
+#[test]
 fn both_gids_of_the_ethernet_port_work() {
     for index in [0, 1] {
         let (a, b) = (End::new(Setup::default()), End::new(Setup::default()));

@@ -28,6 +28,8 @@ pub(super) const REMOTE_READ: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
 pub(super) const REMOTE_ATOMIC: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
 pub(super) const ALL_ACCESS: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 
+/// Key of datagram queue pairs.
+pub(super) const QKEY: u32 = 0x1234_5678;
 /// Bytes of the registered memory of an end.
 pub(super) const MEMORY: usize = 1 << 16;
 pub(super) const EINVAL: c_int = nix::libc::EINVAL;
@@ -37,6 +39,7 @@ pub(super) const ENOMEM: c_int = nix::libc::ENOMEM;
 #[derive(Clone, Copy)]
 pub(super) struct Setup {
     pub device: &'static str,
+    pub kind: ibv_qp_type::Type,
     pub faults: Faults,
     pub send_depth: u32,
     pub recv_depth: u32,
@@ -61,6 +64,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             device: "emu0",
+            kind: ibv_qp_type::IBV_QPT_RC,
             faults: Faults::default(),
             send_depth: 16,
             recv_depth: 16,
@@ -137,7 +141,7 @@ impl End {
         let mut init: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
         init.send_cq = self.send_cq;
         init.recv_cq = self.recv_cq;
-        init.qp_type = ibv_qp_type::IBV_QPT_RC;
+        init.qp_type = self.setup.kind;
         init.sq_sig_all = self.setup.signal_all.into();
         init.cap.max_send_wr = self.setup.send_depth;
         init.cap.max_recv_wr = self.setup.recv_depth;
@@ -190,6 +194,7 @@ impl End {
         attr.max_rd_atomic = self.setup.rd_atomic;
         attr.max_dest_rd_atomic = self.setup.rd_atomic;
         attr.min_rnr_timer = self.setup.rnr_timer;
+        attr.qkey = QKEY;
         attr.timeout = 14;
         attr.retry_cnt = 6;
         attr.rnr_retry = self.setup.rnr_retry;
@@ -223,9 +228,10 @@ impl End {
 
     /// RESET to RTS.
     pub fn connect(&self, attr: &ibv_qp_attr) {
-        self.modify(ibv_qp_state::IBV_QPS_INIT, attr, TO_INIT).unwrap();
-        self.modify(ibv_qp_state::IBV_QPS_RTR, attr, TO_RTR).unwrap();
-        self.modify(ibv_qp_state::IBV_QPS_RTS, attr, TO_RTS).unwrap();
+        let [to_init, to_rtr, to_rts] = masks(self.setup.kind);
+        self.modify(ibv_qp_state::IBV_QPS_INIT, attr, to_init).unwrap();
+        self.modify(ibv_qp_state::IBV_QPS_RTR, attr, to_rtr).unwrap();
+        self.modify(ibv_qp_state::IBV_QPS_RTS, attr, to_rts).unwrap();
     }
 
     pub fn to_error(&self) {
@@ -250,7 +256,12 @@ impl End {
             raw.sg_list = entries.as_mut_ptr();
             raw.num_sge = entries.len() as c_int;
             raw.__bindgen_anon_1.imm_data = wr.imm.to_be();
-            if matches!(wr.opcode, opcode::IBV_WR_ATOMIC_CMP_AND_SWP | opcode::IBV_WR_ATOMIC_FETCH_AND_ADD) {
+            if let Some((ah, remote_qpn, remote_qkey)) = wr.datagram {
+                raw.wr.ud = ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah, remote_qpn, remote_qkey };
+            } else if matches!(
+                wr.opcode,
+                opcode::IBV_WR_ATOMIC_CMP_AND_SWP | opcode::IBV_WR_ATOMIC_FETCH_AND_ADD
+            ) {
                 raw.wr.atomic = ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
                     remote_addr: wr.remote,
                     compare_add: wr.compare_add,
@@ -409,6 +420,28 @@ pub(super) const TO_RTS: u32 = STATE
     | ibv_qp_attr_mask::IBV_QP_RNR_RETRY.0
     | ibv_qp_attr_mask::IBV_QP_SQ_PSN.0
     | ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC.0;
+
+/// What a queue pair of this kind must be given on its way to INIT, RTR and RTS.
+pub(super) fn masks(kind: ibv_qp_type::Type) -> [u32; 3] {
+    match kind {
+        ibv_qp_type::IBV_QPT_UC => {
+            let to_rtr = STATE
+                | ibv_qp_attr_mask::IBV_QP_AV.0
+                | ibv_qp_attr_mask::IBV_QP_PATH_MTU.0
+                | ibv_qp_attr_mask::IBV_QP_DEST_QPN.0
+                | ibv_qp_attr_mask::IBV_QP_RQ_PSN.0;
+            [TO_INIT, to_rtr, STATE | ibv_qp_attr_mask::IBV_QP_SQ_PSN.0]
+        }
+        ibv_qp_type::IBV_QPT_UD => {
+            let to_init = STATE
+                | ibv_qp_attr_mask::IBV_QP_PKEY_INDEX.0
+                | ibv_qp_attr_mask::IBV_QP_PORT.0
+                | ibv_qp_attr_mask::IBV_QP_QKEY.0;
+            [to_init, STATE, STATE | ibv_qp_attr_mask::IBV_QP_SQ_PSN.0]
+        }
+        _ => [TO_INIT, TO_RTR, TO_RTS],
+    }
+}
 
 /// Two connected ends.
 pub(super) fn pair(setup: Setup) -> (End, End) {

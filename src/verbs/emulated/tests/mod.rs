@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod cost;
+mod datagram;
 mod device;
 mod errors;
 mod events;
@@ -11,3 +12,4 @@ mod planted;
 mod queues;
 mod request;
 mod states;
+mod unreliable;

@@ -1,6 +1,6 @@
 //! Work requests as tests write them.
 
-use ibverbs_sys::ibv_sge;
+use ibverbs_sys::{ibv_ah, ibv_sge};
 
 use super::harness::{End, SIGNALED, opcode};
 
@@ -16,7 +16,14 @@ pub(super) struct Wr {
     pub rkey: u32,
     pub compare_add: u64,
     pub swap: u64,
+    /// Address handle, number and key of the target.
+    pub datagram: Option<(*mut ibv_ah, u32, u32)>,
 }
+
+// SAFETY: handles may be used from any thread.
+unsafe impl Send for Wr {}
+// SAFETY: as above.
+unsafe impl Sync for Wr {}
 
 impl Wr {
     /// Signalled.
@@ -31,12 +38,18 @@ impl Wr {
             rkey: 0,
             compare_add: 0,
             swap: 0,
+            datagram: None,
         }
     }
 
     pub fn to(mut self, target: &End, offset: usize) -> Self {
         self.remote = target.addr(offset);
         self.rkey = target.key();
+        self
+    }
+
+    pub fn datagram(mut self, ah: *mut ibv_ah, target: u32, qkey: u32) -> Self {
+        self.datagram = Some((ah, target, qkey));
         self
     }
 

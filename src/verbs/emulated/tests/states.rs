@@ -1,7 +1,7 @@
 //! Transitions of a queue pair and the attributes each needs.
 
 use super::harness::*;
-use ibverbs_sys::{ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_qp_state as states};
+use ibverbs_sys::{ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_qp_state as states, ibv_qp_type};
 
 const ALL: [states::Type; 7] = [
     states::IBV_QPS_RESET,
@@ -61,26 +61,59 @@ fn there_are_these_transitions_and_no_others() {
 
 #[test]
 fn each_required_attribute_is_required_and_no_other_is_taken() {
-    for (from, to, full) in [
-        (states::IBV_QPS_RESET, states::IBV_QPS_INIT, TO_INIT),
-        (states::IBV_QPS_INIT, states::IBV_QPS_RTR, TO_RTR),
-        (states::IBV_QPS_RTR, states::IBV_QPS_RTS, TO_RTS),
-    ] {
-        let (end, attr) = end_in(from);
-        for bit in (0..21).map(|shift| 1 << shift).filter(|bit| full & bit != 0 && *bit != STATE) {
-            assert_eq!(end.modify(to, &attr, full & !bit), Err(EINVAL), "{from} to {to} without {bit:#x}");
+    let way = [states::IBV_QPS_RESET, states::IBV_QPS_INIT, states::IBV_QPS_RTR, states::IBV_QPS_RTS];
+    for kind in [ibv_qp_type::IBV_QPT_RC, ibv_qp_type::IBV_QPT_UC, ibv_qp_type::IBV_QPT_UD] {
+        let end = End::new(Setup { kind, ..Setup::default() });
+        let attr = end.attributes(end.number());
+        for (step, full) in way.windows(2).zip(masks(kind)) {
+            let (from, to) = (step[0], step[1]);
+            for bit in (0..21).map(|shift| 1 << shift).filter(|bit| full & bit != 0 && *bit != STATE) {
+                assert_eq!(
+                    end.modify(to, &attr, full & !bit),
+                    Err(EINVAL),
+                    "{kind}: {from} to {to} without {bit:#x}"
+                );
+            }
+            let mut foreign = vec![bits::IBV_QP_ALT_PATH.0, bits::IBV_QP_CAP.0];
+            if kind != ibv_qp_type::IBV_QPT_RC {
+                foreign.extend(OF_RC_ALONE);
+            }
+            if kind == ibv_qp_type::IBV_QPT_UD {
+                foreign.extend(OF_CONNECTIONS);
+            } else {
+                foreign.push(bits::IBV_QP_QKEY.0);
+            }
+            for foreign in foreign {
+                assert_eq!(
+                    end.modify(to, &attr, full | foreign),
+                    Err(EINVAL),
+                    "{kind}: {from} to {to} with {foreign:#x}"
+                );
+            }
+            assert_eq!(end.state(), from);
+            end.modify(to, &attr, full).unwrap();
         }
-        for foreign in [bits::IBV_QP_QKEY.0, bits::IBV_QP_ALT_PATH.0, bits::IBV_QP_CAP.0] {
-            assert_eq!(
-                end.modify(to, &attr, full | foreign),
-                Err(EINVAL),
-                "{from} to {to} with {foreign:#x}"
-            );
-        }
-        assert_eq!(end.state(), from);
-        end.modify(to, &attr, full).unwrap();
     }
 }
+
+/// Attributes of a peer.
+const OF_CONNECTIONS: [u32; 5] = [
+    bits::IBV_QP_AV.0,
+    bits::IBV_QP_DEST_QPN.0,
+    bits::IBV_QP_PATH_MTU.0,
+    bits::IBV_QP_RQ_PSN.0,
+    bits::IBV_QP_ACCESS_FLAGS.0,
+];
+
+/// Attributes of acknowledgements, reads and atomics.
+const OF_RC_ALONE: [u32; 6] = [
+    bits::IBV_QP_TIMEOUT.0,
+    bits::IBV_QP_RETRY_CNT.0,
+    bits::IBV_QP_RNR_RETRY.0,
+    bits::IBV_QP_MAX_QP_RD_ATOMIC.0,
+    bits::IBV_QP_MAX_DEST_RD_ATOMIC.0,
+    bits::IBV_QP_MIN_RNR_TIMER.0,
+];
 
 #[test]
 fn values_out_of_range_are_refused() {
