@@ -83,7 +83,7 @@ def free_port():
 
 
 def in_turns(comparisons, rounds):
-    """Measures every side of every comparison once a round, whichever comes first in turns: what drifts, drifts for all.
+    """Measures every side of every comparison once a round, either first in turns: what drifts, drifts for both.
 
     A comparison has `sides`, two functions, and gets a list of values for each.
     """
