@@ -293,7 +293,8 @@ impl Visitor for AtClient<'_> {
 
 impl AtClient<'_> {
     fn over<O: Op, W: Waiting>(self) -> Result<Measured> {
-        if self.transport == Transport::Tcp && self.lane.test.tcp.zero_copy {
+        // Who asks for data sends nothing that would be worth lending.
+        if self.transport == Transport::Tcp && self.lane.test.tcp.zero_copy && !O::FACTS.pulls() {
             self.sending::<O, W, tcp::Lent>()
         } else {
             self.sending::<O, W, tcp::Copied>()

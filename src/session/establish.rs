@@ -45,7 +45,7 @@ pub fn connect_rdma(
     agreed: &Agreed,
 ) -> Result<Rdma> {
     control.set_step(Step::CreateQp);
-    let prepared = Prepared::new(port, test, side, &agreed.choice)?;
+    let prepared = Prepared::new(port, test, side)?;
     control.set_step(Step::Exchange);
     let remote: Endpoint = control.exchange(&prepared.endpoint(), "the peer's endpoint", STEP)?;
     control.set_step(Step::ConnectQp);

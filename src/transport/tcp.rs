@@ -224,6 +224,8 @@ impl<'s, O: Op, W: Waiting, S: Sending> Streamer<'s, O, W, S> {
             }
             let back = self.posted - self.lent.len() as u64;
             match self.lent.front() {
+                // Which is an error of the caller's to tell.
+                _ if self.acknowledged > self.posted => return Ok(self.acknowledged),
                 _ if back.min(self.acknowledged) > self.done => return Ok(back.min(self.acknowledged)),
                 Some(call) if self.acknowledged > back => self.tcp.until_back::<W>(*call, watch)?,
                 _ => self.acknowledged = self.read_ack(watch)?,

@@ -46,7 +46,7 @@ impl Granted {
 /// # Errors
 /// The option, what the kernel said, and what to do.
 pub fn check(test: &Test) -> Result<()> {
-    if !test.measures(Transport::Tcp) {
+    if !test.measures(Transport::Tcp) || test.tcp == TcpOptions::default() {
         return Ok(());
     }
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)

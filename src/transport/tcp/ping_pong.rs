@@ -74,10 +74,6 @@ impl<O: Op, W: Waiting, S: Sending> RoundTrip for PingPong<'_, O, W, S> {
         self.started += 1;
         let at = self.turn(self.started);
         let message = &self.out[at..at + self.out_size];
-        // A request for data is no message.
-        if const { matches!(O::FACTS.peer, Peer::Passive) } && self.tcp.side == Side::Client {
-            return self.tcp.send::<W>(message, watch, &mut self.tally);
-        }
         self.tcp.send_message::<S, W>(message, watch, &mut self.tally)
     }
 
