@@ -17,7 +17,8 @@
 //! | [`result`] | the result document | plan, host, measure |
 //! | [`session`] | client, server, loopback | all of these |
 //! | [`report`] | table, JSON, CSV, interval log | result |
-//! | [`suite`] | what every binary does | session, report |
+//! | [`suite`] | what every test binary does | session, report |
+//! | [`tool`] | what `verbmark` does, which measures nothing | suite, report, verbs, host |
 
 pub mod cli;
 pub mod error;
@@ -31,6 +32,7 @@ pub mod result;
 pub mod session;
 pub mod suite;
 pub mod sys;
+pub mod tool;
 pub mod transport;
 pub mod units;
 pub mod verbs;

@@ -20,10 +20,23 @@ use crate::result::Document;
 use crate::session::{self, Observer, Process};
 use crate::{cli, plan};
 
+/// The test binaries, a file of `src/bin` each.
+pub const TESTS: &[(Verb, Shape)] = &[
+    (Verb::Send, Shape::Latency),
+    (Verb::Write, Shape::Bandwidth),
+    (Verb::WriteImm, Shape::Bandwidth),
+    (Verb::Read, Shape::Latency),
+];
+
 /// Runs the binary of `verb` and `shape`.
 pub fn main(verb: Verb, shape: Shape) -> ExitCode {
     let epoch = Epoch::note();
-    let status = match run(verb, shape, epoch) {
+    end(run(verb, shape, epoch))
+}
+
+/// The status a process ends with, after it has said what failed.
+pub fn end(result: Result<u8>) -> ExitCode {
+    let status = match result {
         Ok(status) => status,
         Err(error) => {
             complain(&error);
@@ -48,18 +61,16 @@ fn about(verb: Verb, shape: Shape) -> String {
         Shape::Latency => "Latency",
         Shape::Bandwidth => "Bandwidth",
     };
-    format!("{what} of {}, beside TCP between the same two ends", verb.facts().title)
+    let facts = verb.facts();
+    let title = if facts.is_atomic() { "atomic operations" } else { facts.title };
+    format!("{what} of {title}, beside TCP between the same two ends")
 }
 
 fn run(verb: Verb, shape: Shape, epoch: Epoch) -> Result<u8> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let typed = match cli::parse(leak(binary(verb, shape)), leak(about(verb, shape)), words.iter().cloned()) {
         Ok(typed) => typed,
-        Err(error) => {
-            // Help and version are no errors, and go to standard output; nobody reading them is no failure.
-            let _ = error.print();
-            return Ok(if error.use_stderr() { 2 } else { 0 });
-        }
+        Err(error) => return Ok(told(&error)),
     };
     let plan = plan::resolve(typed, verb, shape, random_seed()?)?;
     let outputs = Files::open(&plan.outputs)?;
@@ -85,7 +96,15 @@ fn run(verb: Verb, shape: Shape, epoch: Epoch) -> Result<u8> {
     }
 }
 
-fn complain(error: &Error) {
+/// Prints what clap has to say instead of options, and gives the exit status.
+pub fn told(error: &clap::Error) -> u8 {
+    // Help and version are no errors, and go to standard output; nobody reading them is no failure.
+    let _ = error.print();
+    if error.use_stderr() { 2 } else { 0 }
+}
+
+/// Says on standard error what failed, and what to do about it.
+pub fn complain(error: &Error) {
     let mut lines = format!("error: {error}\n");
     if let Some(remedy) = &error.remedy {
         lines += &format!("  try: {remedy}\n");
@@ -111,7 +130,8 @@ fn catch_signals() -> Result<&'static AtomicBool> {
 }
 
 /// The files a run writes.
-struct Files {
+#[derive(Debug)]
+pub struct Files {
     json: Option<Target>,
     csv: Option<Target>,
     hlog: Option<Target>,
@@ -119,7 +139,10 @@ struct Files {
 
 impl Files {
     /// Looks at each before anything is measured, so that a long run does not end with nowhere to go.
-    fn open(outputs: &Outputs) -> Result<Self> {
+    ///
+    /// # Errors
+    /// Why one of them could not be written.
+    pub fn open(outputs: &Outputs) -> Result<Self> {
         let open = |name: &Option<OsString>| match name {
             Some(name) => {
                 let target = Target::from(name.as_os_str());
@@ -131,11 +154,16 @@ impl Files {
         Ok(Self { json: open(&outputs.json)?, csv: open(&outputs.csv)?, hlog: open(&outputs.hlog)? })
     }
 
-    fn take_stdout(&self) -> bool {
+    /// One of them is standard output, which then has no room for a table.
+    pub fn take_stdout(&self) -> bool {
         [&self.json, &self.csv, &self.hlog].into_iter().flatten().any(|target| *target == Target::Stdout)
     }
 
-    fn write(&self, document: &Document) -> Result<()> {
+    /// Writes each.
+    ///
+    /// # Errors
+    /// The first that could not be written.
+    pub fn write(&self, document: &Document) -> Result<()> {
         if let Some(output) = &self.json {
             output.write(json::to_string(document)?.as_bytes())?;
         }
@@ -240,7 +268,7 @@ impl Observer for Terminal {
 }
 
 /// Columns of the terminal the table goes to; without one it is as wide as it likes to be.
-fn width() -> Option<usize> {
+pub fn width() -> Option<usize> {
     if !std::io::stdout().is_terminal() {
         return None;
     }

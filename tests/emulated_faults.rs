@@ -151,7 +151,7 @@ fn a_device_that_is_not_there_is_refused_with_those_that_are() {
 fn an_infiniband_link_is_addressed_by_lid() {
     let _turn = suite::turn();
     for binary in BINARIES {
-        for wait in ["", "--events"] {
+        for (wait, _) in suite::waits(binary) {
             let document =
                 suite::loopback(binary, &format!("-d emu1 -n 50 --verify -s 1,4k --no-tcp -v {wait}"));
             assert!(number(&document, "/local/device/lid") > 0.0);

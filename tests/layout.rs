@@ -22,7 +22,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report", &["result"]),
     ("session", &["cli", "plan", "ops", "measure", "transport", "verbs", "oob", "host", "result"]),
     ("suite", &["cli", "plan", "ops", "measure", "session", "report", "result", "host"]),
-    ("bin", &["suite", "ops", "plan"]),
+    ("tool", &["cli", "suite", "ops", "plan", "report", "result", "host", "verbs"]),
+    ("bin", &["suite", "tool", "ops", "plan"]),
 ];
 
 /// Modules whose code runs inside the measured loops.
@@ -124,6 +125,18 @@ fn a_binary_is_a_comment_and_a_call() {
     for source in sources().iter().filter(|source| source.module == "bin") {
         assert!(source.lines <= 15, "{} has {} lines", source.path.display(), source.lines);
     }
+}
+
+#[test]
+fn every_test_binary_is_in_the_table_of_tests() {
+    let table = verbmark::suite::TESTS.iter().map(|&(verb, shape)| verbmark::plan::binary(verb, shape));
+    let sources = sources();
+    let files = sources.iter().filter(|source| source.module == "bin").map(|source| source.path.file_stem());
+    let files = files.map(|name| name.unwrap().to_str().unwrap().to_owned());
+    assert_eq!(
+        table.collect::<BTreeSet<_>>(),
+        files.filter(|name| name != "verbmark").collect::<BTreeSet<_>>()
+    );
 }
 
 #[test]

@@ -22,7 +22,11 @@ struct Expected {
 fn expected(binary: &str) -> Expected {
     let (op, is_latency, basis, is_told) = match binary {
         "send_lat" => ("send", true, "half_round_trip", true),
+        "send_bw" => ("send", false, "", true),
+        "write_lat" => ("write", true, "half_round_trip", true),
+        "write_imm_lat" => ("write_imm", true, "half_round_trip", true),
         "read_lat" => ("read", true, "round_trip", false),
+        "read_bw" => ("read", false, "", false),
         "write_bw" => ("write", false, "", false),
         "write_imm_bw" => ("write_imm", false, "", true),
         other => panic!("{other} is new: say here what it does"),
@@ -93,16 +97,13 @@ fn check_row(what: &str, row: &Value, expected: &Expected, wait: &str, count: Op
     }
 }
 
-/// How an end waits: the option, and the word of the document.
-const WAITS: [(&str, &str); 2] = [("", "busy"), ("--events", "events")];
-
 const BOTH: [&str; 2] = ["rdma", "tcp"];
 
 #[test]
 fn every_binary_measures_small_sizes_over_both_paths_with_an_exact_count() {
     let _turn = suite::turn();
     for binary in BINARIES {
-        for (option, wait) in WAITS {
+        for &(option, wait) in suite::waits(binary) {
             let document = loopback(binary, &format!("-d emu0 -s 1,64,4k -n 40 --verify {option}"));
             check(binary, &document, &[1, 64, 4096], &BOTH, wait, Some(40));
             assert_eq!(at(&document, "/test/verify"), &json!(true));
@@ -115,7 +116,7 @@ fn every_binary_measures_small_sizes_over_both_paths_with_an_exact_count() {
 fn every_binary_measures_large_sizes_over_both_paths_with_an_exact_count() {
     let _turn = suite::turn();
     for binary in BINARIES {
-        for (option, wait) in WAITS {
+        for &(option, wait) in suite::waits(binary) {
             let document = loopback(binary, &format!("-d emu0 -s 1M,8M -n 2 --warm-up 0 --verify {option}"));
             check(binary, &document, &[1 << 20, 8 << 20], &BOTH, wait, Some(2));
         }
@@ -142,7 +143,7 @@ fn a_count_is_exact_wherever_it_falls_between_completions_and_queue_depth() {
 fn a_duration_is_kept() {
     let _turn = suite::turn();
     for binary in BINARIES {
-        for (option, wait) in WAITS {
+        for &(option, wait) in suite::waits(binary) {
             let document =
                 loopback(binary, &format!("-d emu0 -D 200ms --warm-up 10ms -s 64 --verify {option}"));
             check(binary, &document, &[64], &BOTH, wait, None);
@@ -252,6 +253,35 @@ fn without_a_device_the_emulated_one_is_taken_and_named() {
 }
 
 #[test]
+fn lists_and_batches_of_any_length_complete_exactly_and_in_order() {
+    let _turn = suite::turn();
+    for binary in ["write_bw", "write_imm_bw", "send_bw", "read_bw"] {
+        for line in [
+            "-l 32 -n 1000",
+            "-l 7 -t 20 -Q 5 -n 333 --cqe-batch 1",
+            "-l 128 -t 128 -Q 128 -n 300 --cqe-batch 1024",
+            "-l 3 -t 3 -Q 1 -r 3 -n 100",
+            "-l 5 -t 64 -n 1",
+            "-l 32 -D 50ms --events",
+        ] {
+            let document = loopback(binary, &format!("-d emu0 -s 64,4k --no-tcp --verify {line}"));
+            let count = (!line.contains("-D")).then(|| number(&document, "/test/stop/messages") as u64);
+            let depth = number(&document, "/test/tx_depth") as u64;
+            for row in rows(&document) {
+                assert_eq!(text(&document, "/status"), "ok", "{binary} {line}");
+                assert_eq!(at(row, "/point/depth"), &json!(depth), "{binary} {line}");
+                let messages = at(row, "/messages").as_u64();
+                assert!(count.is_none() || messages == count, "{binary} {line}: {messages:?}");
+            }
+        }
+    }
+    for operation in ["fetch_add", "compare_swap"] {
+        let line = format!("-d emu0 --no-tcp -l 6 -t 50 -n 1003 --verify -A {operation}");
+        assert_eq!(text(&loopback("atomic_bw", &line), "/status"), "ok");
+    }
+}
+
+#[test]
 fn one_path_can_be_left_out() {
     let _turn = suite::turn();
     for binary in BINARIES {
@@ -260,8 +290,9 @@ fn one_path_can_be_left_out() {
         assert!(at(&document, "/local/tcp").is_null() && at(&document, "/comparison") == &json!([]));
         assert_eq!(text(&document, "/local/device/name"), "emu0");
 
-        let document = loopback(binary, "-n 20 -s 64,128 --tcp-only --events");
-        check(binary, &document, &[64, 128], &["tcp"], "events", Some(20));
+        let &(option, wait) = suite::waits(binary).last().unwrap();
+        let document = loopback(binary, &format!("-n 20 -s 64,128 --tcp-only {option}"));
+        check(binary, &document, &[64, 128], &["tcp"], wait, Some(20));
         assert!(at(&document, "/local/device").is_null() && at(&document, "/remote/device").is_null());
         assert!(at(&document, "/comparison") == &json!([]) && at(&document, "/floor").is_null());
     }

@@ -26,7 +26,7 @@ fn measure(binary: &str, host: &str, port: u16, options: &str) -> Value {
 fn both_ends_write_the_same_run_each_from_its_side() {
     let _turn = suite::turn();
     for binary in BINARIES {
-        for wait in ["", "--events"] {
+        for (wait, _) in suite::waits(binary) {
             let files = Files::new();
             let there = files.path("server.json");
             let (server, port) = server(binary, &format!("--tcp-only --json {}", there.display()));

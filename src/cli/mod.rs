@@ -12,6 +12,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use crate::units::{parse_duration, parse_size};
 
 mod sizes;
+pub mod tool;
 
 pub use sizes::SizeSpec;
 
@@ -124,6 +125,11 @@ pub struct ShapeArgs {
     #[arg(short, long, value_name = "RC", default_value = "RC", ignore_case = true, value_parser = ["RC"])]
     pub connection: String,
 
+    /// Operation: what is added is 1, and what is swapped in is one more than was there
+    #[arg(short = 'A', long, value_name = "OPERATION", default_value = "fetch_add", hide = true, ignore_case = true,
+          value_parser = atomic_parser())]
+    pub atomic: String,
+
     /// Sleep until woken by the device (RDMA) or the kernel (TCP) instead of busy polling
     #[arg(short, long)]
     pub events: bool,
@@ -156,6 +162,14 @@ pub struct QueueArgs {
     /// Ask for a completion each N sends [default: 32 or a quarter of -t]
     #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub cq_mod: Option<u32>,
+
+    /// Post work requests in linked lists of N, one call each; bandwidth only
+    #[arg(short = 'l', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub post_list: u32,
+
+    /// Take up to N completions with one poll; bandwidth only [default: 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub cqe_batch: Option<u32>,
 
     /// Largest payload copied into the work request [default: what the device grants up to 220 for latency, 0 for bandwidth]
     #[arg(short = 'I', long = "inline-size", value_name = "SIZE", value_parser = parse_inline)]
@@ -287,6 +301,15 @@ pub struct OutputArgs {
     pub verbose: bool,
 }
 
+/// Operations by our names, and by perftest's.
+fn atomic_parser() -> impl clap::builder::TypedValueParser<Value = String> {
+    use clap::builder::{PossibleValue, PossibleValuesParser};
+    PossibleValuesParser::new([
+        PossibleValue::new("fetch_add").alias("FETCH_AND_ADD"),
+        PossibleValue::new("compare_swap").alias("CMP_AND_SWP").alias("CMP_AND_SWAP"),
+    ])
+}
+
 fn parse_positive_duration(text: &str) -> Result<Duration, String> {
     let duration = parse_duration(text)?;
     if duration.is_zero() { Err("must be longer than zero".into()) } else { Ok(duration) }
@@ -352,7 +375,8 @@ pub fn command(name: &'static str, about: &'static str) -> clap::Command {
          {name} [OPTIONS] HOST         measure against the server on HOST\n       \
          {name} [OPTIONS] --loopback   both ends in this process"
     );
-    TestArgs::command().name(name).bin_name(name).about(about).override_usage(usage)
+    let command = TestArgs::command().name(name).bin_name(name).about(about).override_usage(usage);
+    if name.starts_with("atomic_") { command.mut_arg("atomic", |atomic| atomic.hide(false)) } else { command }
 }
 
 /// Reads a command line; `words` begins with the program's name.

@@ -5,11 +5,15 @@
 
 use serde::{Deserialize, Serialize};
 
+mod compare_swap;
+mod fetch_add;
 mod read;
 mod send;
 mod write;
 mod write_imm;
 
+pub use compare_swap::CompareSwap;
+pub use fetch_add::FetchAdd;
 pub use read::Read;
 pub use send::Send;
 pub use write::Write;
@@ -26,6 +30,10 @@ pub enum Opcode {
     RdmaWriteWithImm,
     /// `IBV_WR_RDMA_READ`
     RdmaRead,
+    /// `IBV_WR_ATOMIC_FETCH_AND_ADD`
+    FetchAdd,
+    /// `IBV_WR_ATOMIC_CMP_AND_SWP`
+    CompareSwap,
 }
 
 /// How the end that did not post learns that a message is there.
@@ -48,11 +56,16 @@ pub enum Peer {
     Passive,
 }
 
+/// Bytes of an atomic operation's word: IBTA 9.4.5 knows no other.
+pub const ATOMIC_SIZE: u64 = 8;
+
 /// What the loops, the plan and the reports need to know of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// Name in binaries, options and documents, such as `write_imm`.
+    /// Name in options and documents, such as `write_imm`.
     pub name: &'static str,
+    /// Name of its binaries up to `_lat` or `_bw`; verbs may share them.
+    pub family: &'static str,
     /// The name as the specification spells it.
     pub title: &'static str,
     /// What the device is asked for.
@@ -73,7 +86,12 @@ impl Facts {
 
     /// The payload travels from the target to the requester.
     pub const fn pulls(&self) -> bool {
-        matches!(self.opcode, Opcode::RdmaRead)
+        matches!(self.opcode, Opcode::RdmaRead) || self.is_atomic()
+    }
+
+    /// The target's device works on one word of its memory, in the order in which requests were posted.
+    pub const fn is_atomic(&self) -> bool {
+        matches!(self.opcode, Opcode::FetchAdd | Opcode::CompareSwap)
     }
 
     /// The work request carries 32 bits of immediate data.
@@ -124,6 +142,8 @@ table! {
     Write,
     WriteImm,
     Read,
+    FetchAdd,
+    CompareSwap,
 }
 
 /// Something to be done for one verb, compiled for each.

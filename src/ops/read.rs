@@ -6,6 +6,7 @@ pub enum Read {}
 impl Op for Read {
     const FACTS: Facts = Facts {
         name: "read",
+        family: "read",
         title: "RDMA READ",
         opcode: Opcode::RdmaRead,
         arrival: Arrival::Never,

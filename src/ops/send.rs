@@ -6,6 +6,7 @@ pub enum Send {}
 impl Op for Send {
     const FACTS: Facts = Facts {
         name: "send",
+        family: "send",
         title: "SEND",
         opcode: Opcode::Send,
         arrival: Arrival::RecvCompletion,

@@ -6,6 +6,7 @@ pub enum Write {}
 impl Op for Write {
     const FACTS: Facts = Facts {
         name: "write",
+        family: "write",
         title: "RDMA WRITE",
         opcode: Opcode::RdmaWrite,
         arrival: Arrival::LastByte,

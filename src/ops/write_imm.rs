@@ -6,6 +6,7 @@ pub enum WriteImm {}
 impl Op for WriteImm {
     const FACTS: Facts = Facts {
         name: "write_imm",
+        family: "write_imm",
         title: "RDMA WRITE with immediate",
         opcode: Opcode::RdmaWriteWithImm,
         arrival: Arrival::RecvCompletion,

@@ -14,6 +14,9 @@ const MOST_SIZES: usize = 1000;
 /// Deepest queue.
 const DEEPEST: u32 = 1 << 16;
 
+/// Most work requests of a list, and most completions taken at once.
+const LONGEST_LIST: u32 = 1024;
+
 /// The refusal of a client whose test is another than the one served.
 pub fn other_test(verb: Verb, shape: Shape, wanted_verb: Verb, wanted_shape: Shape) -> Error {
     let (served, wanted) = (binary(verb, shape), binary(wanted_verb, wanted_shape));
@@ -34,7 +37,7 @@ impl Test {
     /// Another test than the one served, a value out of range, or RDMA asked of a server without it.
     pub fn admit(&self, verb: Verb, shape: Shape, site: &Site) -> Result<()> {
         let refuse = |message: String| Err(Error::failed(Step::Plan, message));
-        if (self.verb, self.shape) != (verb, shape) {
+        if binary(self.verb, self.shape) != binary(verb, shape) {
             return Err(other_test(verb, shape, self.verb, self.shape));
         }
         if site.tcp_only && self.measures(Transport::Rdma) {
@@ -49,6 +52,11 @@ impl Test {
         for (name, depth) in [("-t", self.tx_depth), ("-r", self.rx_depth), ("-Q", self.signal_every)] {
             if !(1..=DEEPEST).contains(&depth) {
                 return refuse(format!("{name} {depth} is outside 1 to {DEEPEST}"));
+            }
+        }
+        for (name, count) in [("-l", self.post_list), ("--cqe-batch", self.cqe_batch)] {
+            if !(1..=LONGEST_LIST).contains(&count) {
+                return refuse(format!("{name} {count} is outside 1 to {LONGEST_LIST}"));
             }
         }
         if self.stop == Stop::Count(0) || self.transports.is_empty() || self.qps != 1 || self.threads != 1 {

@@ -105,6 +105,10 @@ pub struct Test {
     pub rx_depth: u32,
     /// One completion is asked for each this many sends; never more than `tx_depth`.
     pub signal_every: u32,
+    /// Work requests linked into one list and posted by one call; never more than `tx_depth`. Bandwidth only.
+    pub post_list: u32,
+    /// Completions taken with one poll. Bandwidth only.
+    pub cqe_batch: u32,
     /// Queue pairs.
     pub qps: u32,
     /// Threads an end, each with queue pairs of its own.
@@ -167,7 +171,7 @@ pub fn binary(verb: Verb, shape: Shape) -> String {
         Shape::Latency => "lat",
         Shape::Bandwidth => "bw",
     };
-    format!("{verb}_{suffix}")
+    format!("{}_{suffix}", verb.facts().family)
 }
 
 /// What this process is.

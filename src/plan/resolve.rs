@@ -6,7 +6,7 @@ use super::{Connection, MemoryKind, Outputs, Plan, Role, Shape, Side, Site, Test
 use crate::cli::{SizeSpec, TestArgs, Typed};
 use crate::error::{Error, Result};
 use crate::measure::{Limit, Stop};
-use crate::ops::{Arrival, Verb};
+use crate::ops::{ATOMIC_SIZE, Arrival, Verb};
 
 /// Length of a warm-up.
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -19,6 +19,9 @@ const LATENCY_INLINE: u32 = 220;
 
 /// Most sends that share one completion by default.
 const SIGNAL_EVERY: u32 = 32;
+
+/// Completions taken with one poll of a stream by default.
+const CQE_BATCH: u32 = 16;
 
 /// Largest size of a sweep.
 const SWEEP_END: u64 = 8 << 20;
@@ -37,6 +40,7 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
     if args.endpoint.port == 0 && matches!(role, Role::Client(_)) {
         return Err(Error::usage("-p 0 is for a server that takes a free port; a client must name it"));
     }
+    let verb = operation(&args, &client_options, verb)?;
     let test = test(&args, verb, shape, payload_seed);
     test.check()?;
     let outputs = Outputs {
@@ -63,11 +67,25 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
     Ok(Plan { role, test, is_sweep: args.shape.all, site, outputs, labels: args.output.labels, ignored })
 }
 
+/// The verb of the binary, or the atomic operation chosen.
+fn operation(args: &TestArgs, given: &[String], verb: Verb) -> Result<Verb> {
+    if !verb.facts().is_atomic() {
+        return match given.iter().any(|option| option == "--atomic") {
+            true => Err(Error::usage(format!("-A has no meaning for {verb}")).with_remedy("leave -A away")),
+            false => Ok(verb),
+        };
+    }
+    // perftest's names are aliases of these two.
+    let is_swap = args.shape.atomic.to_lowercase().starts_with('c');
+    Ok(if is_swap { Verb::CompareSwap } else { Verb::FetchAdd })
+}
+
 fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
     let (queues, path) = (&args.queues, &args.path);
     let sizes = match (&args.shape.size, args.shape.all, shape) {
         (Some(spec), ..) => spec.sizes().to_vec(),
         (None, true, _) => SizeSpec::doubling(1, SWEEP_END).sizes().to_vec(),
+        (None, false, _) if verb.facts().is_atomic() => vec![ATOMIC_SIZE],
         (None, false, Shape::Latency) => vec![64],
         (None, false, Shape::Bandwidth) => vec![64 << 10],
     };
@@ -96,6 +114,8 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         tx_depth: queues.tx_depth,
         rx_depth: queues.rx_depth,
         signal_every: queues.cq_mod.unwrap_or_else(|| SIGNAL_EVERY.min(queues.tx_depth / 4).max(1)),
+        post_list: queues.post_list,
+        cqe_batch: queues.cqe_batch.unwrap_or(if shape == Shape::Bandwidth { CQE_BATCH } else { 1 }),
         qps: 1,
         threads: 1,
         memory: if args.memory.hugepages { MemoryKind::HugePages } else { MemoryKind::Anonymous },
@@ -152,6 +172,19 @@ impl Test {
             ))
             .with_remedy(format!("use -Q {} or less", self.tx_depth)));
         }
+        if self.post_list > self.tx_depth {
+            return Err(Error::usage(format!(
+                "a list of -l {} does not fit a send queue of -t {}",
+                self.post_list, self.tx_depth
+            ))
+            .with_remedy(format!("use -l {} or less", self.tx_depth)));
+        }
+        if self.shape == Shape::Latency && (self.post_list, self.cqe_batch) != (1, 1) {
+            return Err(Error::usage(
+                "-l and --cqe-batch have no meaning for a latency test: one message is on its way",
+            )
+            .with_remedy("leave them away, or use the bandwidth test"));
+        }
         if self.shape == Shape::Latency && facts.arrival == Arrival::LastByte && self.wait == Wait::Events {
             return Err(Error::usage(format!(
                 "a {} has no completion at its target, so that none can wake it",
@@ -178,6 +211,10 @@ impl Test {
         if self.max_inline > 0 && !facts.may_inline {
             return Err(Error::usage(format!("-I has no meaning for {}: it sends no payload", self.verb))
                 .with_remedy("leave -I away"));
+        }
+        if let Some(size) = self.sizes.iter().find(|size| facts.is_atomic() && **size != ATOMIC_SIZE) {
+            return Err(Error::usage(format!("a {} has {ATOMIC_SIZE} bytes, not {size}", self.verb))
+                .with_remedy("leave -s and -a away"));
         }
         let gives_up = self.device_gives_up_after();
         if self.measures(Transport::Rdma) && self.stall_timeout <= gives_up {
@@ -236,6 +273,12 @@ mod tests {
             (Verb::Send, Shape::Bandwidth, "-t 8 -Q 9", "-Q 9"),
             (Verb::Write, Shape::Latency, "--events", "no completion"),
             (Verb::Read, Shape::Latency, "-I 64", "-I"),
+            (Verb::Write, Shape::Bandwidth, "-t 8 -l 9 -Q 1", "-l 9"),
+            (Verb::Write, Shape::Latency, "-l 2", "-l"),
+            (Verb::Write, Shape::Latency, "--cqe-batch 4", "--cqe-batch"),
+            (Verb::Send, Shape::Latency, "-A fetch_add", "-A"),
+            (Verb::FetchAdd, Shape::Latency, "-s 16", "8 bytes, not 16"),
+            (Verb::FetchAdd, Shape::Bandwidth, "-a", "8 bytes, not 1"),
             (Verb::Write, Shape::Latency, "--relaxed-ordering", "--relaxed-ordering"),
             (Verb::Send, Shape::Latency, "--tcp-only --odp", "--odp"),
             (Verb::Send, Shape::Latency, "--no-tcp --tcp-zerocopy", "--tcp-zerocopy"),

@@ -10,7 +10,7 @@ pub mod hlog;
 pub mod json;
 mod numbers;
 mod table;
-mod text;
+pub mod text;
 mod uncertainty;
 
 pub use files::Target;

@@ -33,6 +33,10 @@ pub struct TestRecord {
     pub rx_depth: u32,
     /// One completion for each this many sends.
     pub signal_every: u32,
+    /// Work requests posted by one call.
+    pub post_list: u32,
+    /// Completions taken with one poll.
+    pub cqe_batch: u32,
     /// Queue pairs.
     pub qps: u32,
     /// Threads an end.
@@ -101,6 +105,8 @@ impl From<&Test> for TestRecord {
             tx_depth,
             rx_depth,
             signal_every,
+            post_list,
+            cqe_batch,
             qps,
             threads,
             memory,
@@ -135,6 +141,8 @@ impl From<&Test> for TestRecord {
             tx_depth: *tx_depth,
             rx_depth: *rx_depth,
             signal_every: *signal_every,
+            post_list: *post_list,
+            cqe_batch: *cqe_batch,
             qps: *qps,
             threads: *threads,
             memory: *memory,

@@ -17,7 +17,7 @@ use crate::plan::{Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
-use crate::transport::rdma::{self, Port};
+use crate::transport::rdma::{self, Lists, Port, Single};
 use crate::transport::tcp;
 
 /// Measures against the server on `host`.
@@ -179,6 +179,15 @@ impl Session<'_> {
             )
             .with_remedy(format!("use -s {most} or less")));
         }
+        if let Some(port) = [&ours, &theirs].into_iter().find(|port| !port.atomics)
+            && test.verb.facts().is_atomic()
+        {
+            return Err(Error::failed(
+                Step::Plan,
+                format!("the device of {} has no atomic operations", port.name),
+            )
+            .with_remedy("choose another device with -d, or another test"));
+        }
         let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
         let choice = path::choose(&ours, &theirs, test.mtu, route)?;
         choice.admit(test)?;
@@ -318,8 +327,14 @@ impl AtClient<'_> {
             }
             (Transport::Rdma, Shape::Bandwidth) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
-                let mut path = rdma::Streamer::<O, W>::new(rdma, size);
-                phase::bandwidth_client(lane, &mut path, transport, pulls, &mut recorder.sample)
+                let sample = &mut recorder.sample;
+                if lane.test.post_list == 1 {
+                    let mut path = rdma::Streamer::<O, W, Single>::new(rdma, size);
+                    phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                } else {
+                    let mut path = rdma::Streamer::<O, W, Lists>::new(rdma, size);
+                    phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                }
             }
             (Transport::Tcp, Shape::Bandwidth) => {
                 let tcp = paths.tcp.as_ref().ok_or_else(missing)?;

@@ -45,7 +45,7 @@ fn device(port: &Port) -> Device {
             verbs::LinkLayer::Infiniband => LinkLayer::InfiniBand,
             _ => LinkLayer::Ethernet,
         },
-        is_software: Some(handle.is_software()),
+        is_software: handle.is_software(),
         rate_gbps: attr.rate_gbps,
         active_mtu_bytes: Some(attr.active_mtu),
         path_mtu_bytes: None,
@@ -57,13 +57,8 @@ fn device(port: &Port) -> Device {
         netdev: None,
         numa_node: host::node_of_device(handle.name()),
         inline_bytes: None,
-        node_guid: Some(guid(handle.guid())),
+        node_guid: handle.guid_text(),
     }
-}
-
-fn guid(guid: u64) -> String {
-    let part = |shift: u32| (guid >> shift) & 0xffff;
-    format!("{:04x}:{:04x}:{:04x}:{:04x}", part(48), part(32), part(16), part(0))
 }
 
 /// Adds what the clock is.

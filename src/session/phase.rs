@@ -9,7 +9,7 @@ use crate::measure::{
 };
 use crate::oob::run::{Done, Phase, Ready, Report};
 use crate::plan::Transport;
-use crate::transport::{Counted, Payload, Tally};
+use crate::transport::{Aside, Counted, Payload, Tally};
 
 /// Messages checked before the warm-up, always.
 const CHECKED: u64 = 16;
@@ -172,8 +172,7 @@ fn report(lane: &mut Lane, messages: Option<u64>, cost: Cost) -> Result<()> {
     lane.control.send(&Report { messages, cpu, counters, disturbances })
 }
 
-/// The server's end of a point that goes on without it. `prepare` writes what the client is to find in the check, and
-/// `check` looks at what it wrote.
+/// The server's end of a point that goes on without it.
 ///
 /// # Errors
 /// Why it could not be measured, or that the payload was wrong.
@@ -181,8 +180,7 @@ pub fn passive_server(
     lane: &mut Lane,
     transport: Transport,
     size: u64,
-    mut prepare: impl FnMut(u64, u64),
-    mut check: impl FnMut(u64, u64) -> Result<()>,
+    aside: &mut impl Aside,
 ) -> Result<()> {
     loop {
         let phase: Phase = lane.control.recv("the next phase", STEP)?;
@@ -195,15 +193,13 @@ pub fn passive_server(
         };
         lane.control.set_step(step);
         if let Some((first, end)) = checked {
-            prepare(first, end);
+            aside.prepare(first, end);
         }
         let meter = Meter::start(lane, transport);
         lane.control.send(&Ready {})?;
         let longest = lane.longest_phase(size);
         let Done { messages } = lane.control.recv("the end of the phase", longest)?;
-        if let Some((first, end)) = checked {
-            check(first, end)?;
-        }
+        aside.check(messages, checked).map_err(|error| error.at(step))?;
         let cost = meter.stop(lane, transport, messages, Tally::default());
         report(lane, None, cost)?;
     }

@@ -13,7 +13,6 @@ use crate::oob::{Control, Identity, Incoming, Listener, Token};
 use crate::ops::{Arrival, Op, Peer, Visitor};
 use crate::plan::{self, Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, Status, TestRecord};
-use crate::transport::Payload;
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::rdma::{self, Port};
@@ -138,7 +137,7 @@ impl<'a> Server<'a> {
         control.set_stop(Some(self.process.signalled));
         let proposal: Proposal = control.recv("the client's proposal", STEP)?;
         let (verb, shape) = (self.plan.test.verb, self.plan.test.shape);
-        if (proposal.verb, proposal.shape) != (verb, shape) {
+        if plan::binary(proposal.verb, proposal.shape) != plan::binary(verb, shape) {
             return Err(plan::other_test(verb, shape, proposal.verb, proposal.shape));
         }
         let wants_rdma = proposal.transports.contains(&Transport::Rdma);
@@ -325,8 +324,8 @@ impl AtServer<'_> {
             (Transport::Rdma, Shape::Latency) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
                 if O::FACTS.peer == Peer::Passive {
-                    rdma::Passive::new(rdma, size).stamp_for_reads();
-                    return phase::passive_server(lane, transport, bytes, |_, _| {}, |_, _| Ok(()));
+                    let mut aside = rdma::Passive::<O>::new(rdma, size);
+                    return phase::passive_server(lane, transport, bytes, &mut aside);
                 }
                 phase::latency_server(lane, &mut rdma::PingPong::<O, W>::new(rdma, size), transport)
             }
@@ -337,19 +336,8 @@ impl AtServer<'_> {
             (Transport::Rdma, Shape::Bandwidth) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
                 if O::FACTS.arrival != Arrival::RecvCompletion {
-                    let (mut stamped, mut checked) =
-                        (rdma::Passive::new(rdma, size), rdma::Passive::new(rdma, size));
-                    return phase::passive_server(
-                        lane,
-                        transport,
-                        bytes,
-                        |first, end| {
-                            (first..end).filter(|_| pulls).for_each(|message| stamped.stamp(message))
-                        },
-                        |first, end| {
-                            (first..end).filter(|_| !pulls).try_for_each(|message| checked.check(message))
-                        },
-                    );
+                    let mut aside = rdma::Passive::<O>::new(rdma, size);
+                    return phase::passive_server(lane, transport, bytes, &mut aside);
                 }
                 let mut path = rdma::Taker::<O, W>::new(rdma, size);
                 phase::bandwidth_server(lane, &mut path, transport, pulls)

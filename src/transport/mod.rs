@@ -34,6 +34,18 @@ pub trait Payload {
     fn next(&self) -> u64;
 }
 
+/// The end of a path whose memory is used without its taking part.
+pub trait Aside {
+    /// Writes what the messages from `first` up to `end` are to find.
+    fn prepare(&mut self, first: u64, end: u64);
+    /// Looks at what `messages` left behind, and more closely where their payload is `checked`: from one number up to
+    /// another.
+    ///
+    /// # Errors
+    /// `Invalid`: it is not what must be there.
+    fn check(&mut self, messages: u64, checked: Option<(u64, u64)>) -> Result<(), Error>;
+}
+
 /// What a path counted besides messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {

@@ -40,6 +40,8 @@ pub struct PortFacts {
     pub max_reads_out: u32,
     /// RDMA READs this device accepts at once as responder.
     pub max_reads_in: u32,
+    /// The device does atomic operations.
+    pub atomics: bool,
     /// Valid entries.
     pub gids: Vec<GidFact>,
     /// The index the user of this end insists on.
@@ -322,6 +324,7 @@ mod tests {
             max_message: 1 << 30,
             max_reads_out: 16,
             max_reads_in: 16,
+            atomics: true,
             gids,
             wanted: None,
         }

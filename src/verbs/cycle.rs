@@ -36,6 +36,16 @@ impl Cycle {
         Self { stride: stride as u64, first: base, end: base + (stride * count) as u64 }
     }
 
+    /// Where a slot begins.
+    ///
+    /// # Panics
+    /// If there is no slot of this number.
+    pub(super) fn slot(&self, slot: usize) -> u64 {
+        let addr = self.first + slot as u64 * self.stride;
+        assert!(addr < self.end, "slot {slot} does not exist");
+        addr
+    }
+
     /// The address behind this one, which is one of the cycle.
     #[inline]
     pub(super) fn after(&self, addr: u64) -> u64 {
@@ -52,6 +62,7 @@ mod tests {
     fn the_last_slot_is_followed_by_the_first() {
         let cycle = Cycle::new(4096, 300, Slots { stride: 128, count: 3 }, 2);
         assert_eq!([4096, 4224, 4352].map(|addr| cycle.after(addr)), [4224, 4352, 4096]);
+        assert_eq!((cycle.slot(0), cycle.slot(2)), (4096, 4352));
         assert_eq!(Cycle::NONE.after(4096), 4096);
     }
 

@@ -17,7 +17,12 @@ use super::{emulated, libibverbs};
 use crate::error::{Error, Result, Step};
 
 /// Where the kernel describes RDMA devices.
-const SYSFS: &str = "/sys/class/infiniband";
+pub(super) const SYSFS: &str = "/sys/class/infiniband";
+
+/// What to do on a machine that has no device.
+pub const NO_DEVICE_REMEDY: &str = "load its driver (ls /sys/class/infiniband shows what the kernel has), create a \
+     software device (rdma link add rxe0 type rxe netdev IF), or measure TCP alone with --tcp-only; --loopback uses an \
+     emulated device";
 
 /// Lists the devices: those of the system in libibverbs' order, then the emulated ones.
 ///
@@ -99,6 +104,13 @@ impl Device {
         self.guid
     }
 
+    /// The same as text, such as `0c42:a103:0065:1f3a`.
+    pub fn guid_text(&self) -> Option<String> {
+        let part = |shift: u32| (self.guid >> shift) & 0xffff;
+        (self.guid != 0)
+            .then(|| format!("{:04x}:{:04x}:{:04x}:{:04x}", part(48), part(32), part(16), part(0)))
+    }
+
     /// The kernel driver, as far as sysfs tells: the name of the driver of the PCI (or other) device beneath it;
     /// `rxe` and `siw` for the kernel's software devices; `emulated` for ours.
     ///
@@ -113,12 +125,18 @@ impl Device {
         }
     }
 
-    /// A CPU does the device's work: emulated, rxe or siw, or nothing is known of hardware beneath it.
-    pub fn is_software(&self) -> bool {
+    /// A CPU does the device's work: emulated, rxe or siw. `None` where that cannot be told: no driver is seen, or one
+    /// that is not known to be a hardware adapter's, and nothing may be claimed then.
+    pub fn is_software(&self) -> Option<bool> {
         match self.kind {
-            ProviderKind::Emulated => true,
+            ProviderKind::Emulated => Some(true),
             ProviderKind::Libibverbs => is_software_in(&Path::new(SYSFS).join(&self.name)),
         }
+    }
+
+    /// Speaks iWARP, whose connections need `rdma_cm`: [`Device::open`] refuses it.
+    pub fn is_iwarp(&self) -> bool {
+        self.kind == ProviderKind::Libibverbs && is_iwarp(&Path::new(SYSFS).join(&self.name))
     }
 
     /// Opens the device. `ibv_open_device(3)`
@@ -180,17 +198,45 @@ fn driver_in(device: &Path) -> Option<String> {
         .and_then(|target| Some(target.file_name()?.to_string_lossy().into_owned()));
     if device.join("parent").exists() {
         Some("rxe".to_owned())
-    } else if text("node_desc").starts_with("Software iWARP")
-        || hardware.is_none() && text("node_type").contains("RNIC")
-    {
+    } else if text("node_desc").starts_with("Software iWARP") || hardware.is_none() && is_iwarp(device) {
         Some("siw".to_owned())
     } else {
         hardware
     }
 }
 
-fn is_software_in(device: &Path) -> bool {
-    matches!(driver_in(device).as_deref(), Some("rxe" | "siw")) || !device.join("device").exists()
+/// PCI drivers of adapters whose hardware does the work of verbs. hfi1 and qib are not among them: their verbs are
+/// done by the kernel's rdmavt, on a processor.
+const HARDWARE: [&str; 15] = [
+    "be2net",
+    "bnxt_en",
+    "cxgb4",
+    "efa",
+    "erdma",
+    "hns3",
+    "i40e",
+    "ib_mthca",
+    "ice",
+    "idpf",
+    "ionic",
+    "mana",
+    "mlx4_core",
+    "mlx5_core",
+    "qede",
+];
+
+fn is_iwarp(device: &Path) -> bool {
+    std::fs::read_to_string(device.join("node_type")).is_ok_and(|kind| kind.contains("RNIC"))
+}
+
+fn is_software_in(device: &Path) -> Option<bool> {
+    match driver_in(device).as_deref() {
+        Some("rxe" | "siw") => Some(true),
+        // It may be siw on that adapter's port, described anew, as rdma-ndd does to every device.
+        Some(_) if is_iwarp(device) => None,
+        Some(driver) if HARDWARE.contains(&driver) => Some(false),
+        _ => None,
+    }
 }
 
 /// An open device. Clones share it; it is closed when the last clone and all that was made from it are gone.
@@ -370,7 +416,7 @@ mod tests {
             path
         };
         let told = |path: &Path| (driver_in(path), is_software_in(path));
-        let known = |driver: &str, software| (Some(driver.to_owned()), software);
+        let known = |driver: &str, software| (Some(driver.to_owned()), Some(software));
 
         assert_eq!(told(&with_hardware("mlx5_0", "mlx5_core")), known("mlx5_core", false));
 
@@ -389,9 +435,10 @@ mod tests {
         assert_eq!(told(&linked_siw), known("siw", true));
         let iwarp_card = with_hardware("cxgb4_0", "cxgb4");
         fs::write(iwarp_card.join("node_type"), "4: RNIC\n").unwrap();
-        assert_eq!(told(&iwarp_card), known("cxgb4", false));
+        assert_eq!(told(&iwarp_card), (Some("cxgb4".to_owned()), None));
 
-        assert_eq!(told(&device("unknown")), (None, true));
+        assert_eq!(told(&device("unknown")), (None, None));
+        assert_eq!(told(&with_hardware("new_0", "brand_new")), (Some("brand_new".to_owned()), None));
         fs::remove_dir_all(&root).unwrap();
     }
 

@@ -98,6 +98,8 @@ impl DeviceAttr {
 pub struct PortAttr {
     /// Whether it may be used: only [`PortState::Active`] may.
     pub state: PortState,
+    /// What the link itself is doing; `None` if the device reports no such state.
+    pub physical: Option<PhysicalState>,
     /// What it is connected to.
     pub link_layer: LinkLayer,
     /// Local identifier given by the subnet manager; 0 on Ethernet.
@@ -117,12 +119,15 @@ pub struct PortAttr {
     /// Signalling rate of the link, speed times lanes, in Gb/s; `None` if the device reports no such speed. Nominal on
     /// software devices, which report 2.5 whatever is beneath them.
     pub rate_gbps: Option<f64>,
+    /// Lanes of the link; `None` if the device reports no such width.
+    pub lanes: Option<u8>,
 }
 
 impl PortAttr {
     pub(super) fn from_raw(raw: &ibv_port_attr) -> Self {
         Self {
             state: PortState::from_raw(raw.state),
+            physical: PhysicalState::from_raw(raw.phys_state),
             link_layer: LinkLayer::from_raw(raw.link_layer),
             lid: raw.lid,
             active_mtu: mtu_bytes(raw.active_mtu),
@@ -132,6 +137,7 @@ impl PortAttr {
             pkey_table_len: raw.pkey_tbl_len.into(),
             sm_lid: raw.sm_lid,
             rate_gbps: rate_gbps(raw.active_speed.into(), raw.active_width),
+            lanes: lanes(raw.active_width),
         }
     }
 }
@@ -162,15 +168,19 @@ pub(super) fn rate_gbps(speed: u32, width: u8) -> Option<f64> {
         256 => 200.0,  // XDR
         _ => return None,
     };
-    let lanes = match width {
-        1 => 1.0,
-        2 => 4.0,
-        4 => 8.0,
-        8 => 12.0,
-        16 => 2.0,
-        _ => return None,
-    };
-    Some(lane * lanes)
+    Some(lane * f64::from(lanes(width)?))
+}
+
+/// Lanes by the same codes.
+fn lanes(width: u8) -> Option<u8> {
+    match width {
+        1 => Some(1),
+        2 => Some(4),
+        4 => Some(8),
+        8 => Some(12),
+        16 => Some(2),
+        _ => None,
+    }
 }
 
 /// The number in sysfs' `800 Gb/sec (4X XDR)`.
@@ -220,6 +230,55 @@ impl fmt::Display for PortState {
             Self::Armed => "armed",
             Self::Active => "active",
             Self::ActiveDefer => "retraining",
+        })
+    }
+}
+
+/// What the link below a port is doing (IBTA volume 1, 14.2.5.6, `PortPhysicalState`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PhysicalState {
+    /// Asleep to save power.
+    Sleep,
+    /// Looking for somebody at the other end of the cable.
+    Polling,
+    /// Switched off.
+    Disabled,
+    /// Negotiating with the other end.
+    PortConfigurationTraining,
+    /// Works.
+    LinkUp,
+    /// Recovering from errors.
+    LinkErrorRecovery,
+    /// Under test.
+    PhyTest,
+}
+
+impl PhysicalState {
+    pub(super) fn from_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            1 => Self::Sleep,
+            2 => Self::Polling,
+            3 => Self::Disabled,
+            4 => Self::PortConfigurationTraining,
+            5 => Self::LinkUp,
+            6 => Self::LinkErrorRecovery,
+            7 => Self::PhyTest,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for PhysicalState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Sleep => "asleep",
+            Self::Polling => "polling",
+            Self::Disabled => "disabled",
+            Self::PortConfigurationTraining => "training",
+            Self::LinkUp => "link up",
+            Self::LinkErrorRecovery => "recovering from errors",
+            Self::PhyTest => "under test",
         })
     }
 }
@@ -325,6 +384,7 @@ mod tests {
             sm_lid: 1,
             active_width: 2,
             active_speed: 32,
+            phys_state: 5,
             link_layer: 2,
             ..Default::default()
         };
@@ -335,6 +395,9 @@ mod tests {
             (PortState::Active, LinkLayer::Ethernet, 4, 1)
         );
         assert_eq!((attr.gid_table_len, attr.pkey_table_len, attr.rate_gbps), (1024, 1, Some(100.0)));
+        assert_eq!((attr.physical, attr.lanes), (Some(PhysicalState::LinkUp), Some(4)));
+        let silent = PortAttr::from_raw(&ibv_port_attr::default());
+        assert_eq!((silent.physical, silent.lanes, silent.rate_gbps), (None, None, None));
     }
 
     #[test]

@@ -76,6 +76,17 @@ pub struct Partial {
 /// Bytes that an atomic operation works on, at an address that is a multiple of as many.
 const ATOMIC: u64 = 8;
 
+/// What differs between the requests of a run besides their slots. Where it is known to the compiler it costs nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patch {
+    /// Nothing.
+    None,
+    /// The immediate data: this for the first one, and those behind count on from it.
+    Imm(u32),
+    /// The operands of [`Opcode::CompareSwap`]: the first one expects this, and each leaves one more than it expects.
+    Swap(u64),
+}
+
 /// A work request of the send queue, built once and posted any number of times.
 ///
 /// It keeps its queue pair and its memory. Dropping it while requests are under way is safe, as far as memory is
@@ -95,6 +106,7 @@ pub struct Sender {
     cycle: Cycle,
     /// From an address of the first slice's region to the one at the peer that belongs to it.
     to_remote: u64,
+    cycles_both: bool,
     elements: Elements,
     /// Of a datagram: keeps the address handle.
     destination: Option<Destination>,
@@ -184,6 +196,7 @@ impl Sender {
             flags,
             cycle: Cycle::NONE,
             to_remote: 0,
+            cycles_both: false,
             elements,
             destination: None,
             owner: qp,
@@ -240,17 +253,18 @@ impl Sender {
     }
 
     /// Posts the request `count` times, each time from the next slot of its cycle; without a cycle it stays where it
-    /// is. With `both` the slot at the peer moves along. `imm` is the immediate data of the first one; those behind
-    /// count on from it.
+    /// is. With `both` the slot at the peer moves along.
     ///
     /// # Errors
     /// As [`Sender::post`]; those before the one refused are posted.
     #[inline(always)]
-    pub fn post_run(&mut self, count: u64, both: bool, imm: Option<u32>) -> Result<()> {
+    pub fn post_run(&mut self, count: u64, both: bool, patch: Patch) -> Result<()> {
         let mut addr = self.elements.first_address();
         for i in 0..count {
-            if let Some(first) = imm {
-                self.set_imm(first.wrapping_add(i as u32));
+            match patch {
+                Patch::None => {}
+                Patch::Imm(first) => self.set_imm(first.wrapping_add(i as u32)),
+                Patch::Swap(first) => self.set_atomic(first.wrapping_add(i), first.wrapping_add(i + 1)),
             }
             self.post()?;
             // A variable and not read back: the next post need not wait for the store.
@@ -275,12 +289,28 @@ impl Sender {
         self.cycle = self.elements.cycle(slots, slot);
     }
 
-    /// The same at both ends, where the peer's slots begin at `remote`.
+    /// Moves the request to a slot of its cycle, at both ends if that is [`Sender::cycle_both`]'s.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    #[inline]
+    pub fn seek(&mut self, slot: usize) {
+        let addr = self.cycle.slot(slot);
+        // SAFETY: one of the cycle.
+        unsafe { self.elements.put_first(addr) };
+        if self.cycles_both {
+            // SAFETY: as in `post_run`.
+            unsafe { *self.remote_addr = addr.wrapping_add(self.to_remote) };
+        }
+    }
+
+    /// [`Sender::cycle`] at both ends: the peer's slots begin at `remote`.
     ///
     /// # Panics
     /// As [`Sender::cycle`].
     pub fn cycle_both(&mut self, slots: Slots, slot: usize, remote: RemoteSlice) {
         self.cycle(slots, slot);
+        self.cycles_both = true;
         self.to_remote = remote.addr.wrapping_sub(self.elements.base());
         let addr = self.elements.first_address().wrapping_add(self.to_remote);
         self.set_remote(Some(RemoteSlice { addr, ..remote }));

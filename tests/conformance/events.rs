@@ -22,6 +22,12 @@ rules! {
         "B, asleep on its channel, is woken by a message of A.";
     a_sleeping_sender_is_woken_by_the_peers_receive: "ibv_get_cq_event(3); IBTA 9.7.5.2.8",
         "A, asleep on its channel with a SEND that waits for a receive, is woken when B posts one, though A never polls.";
+    a_sleeping_sender_is_woken_by_its_own_error: "ibv_req_notify_cq(3); IBTA 10.3.1.7",
+        "A, asleep on its channel with a SEND that waits for a receive, is woken when it is moved to ERROR, though A never polls.";
+    a_sleeping_sender_is_woken_by_what_it_refused: "ibv_req_notify_cq(3); IBTA 9.9.3",
+        "B, asleep on its channel with a SEND that waits for a receive, is woken when its queue pair fails for what A asked, though B never polls.";
+    a_drained_sender_is_woken_by_what_it_refused: "ibv_req_notify_cq(3); IBTA 10.3.1.5",
+        "The same with B in SQD and a SEND that was not begun.";
     a_solicited_message_wakes: "ibv_req_notify_cq(3); ibv_post_send(3)",
         "Armed for solicited completions: a SEND and a WRITE with immediate data give no event, and one of either with the solicited flag gives one.";
     flushed_receives_are_solicited: "ibv_req_notify_cq(3)",
@@ -138,6 +144,45 @@ fn a_sleeping_sender_is_woken_by_the_peers_receive(lab: &Lab) {
     a.events(1);
     a.sends_end(&[(1, WcStatus::SUCCESS)]);
     b.receives_end(&[(10, WcStatus::SUCCESS)]);
+}
+
+fn a_sleeping_sender_is_woken_by_its_own_error(lab: &Lab) {
+    let (a, _b) = lab.pair(Setup::default());
+    a.post(&Request::send(a.slice(0, 8))).unwrap();
+    a.send_cq.arm().unwrap();
+    a.nothing_sent();
+    a.modify(QpState::Error).unwrap();
+    a.events(1);
+    a.sends_end(&[(1, WcStatus::WR_FLUSH_ERR)]);
+}
+
+fn a_sleeping_sender_is_woken_by_what_it_refused(lab: &Lab) {
+    let (a, b) = lab.pair(Setup::default());
+    b.post(&Request::send(b.slice(0, 8)).id(2)).unwrap();
+    b.send_cq.arm().unwrap();
+    b.nothing_sent();
+    let mut remote = b.remote(64);
+    remote.rkey = !remote.rkey;
+    a.post(&Request::write(a.slice(0, 8), remote)).unwrap();
+    b.events(1);
+    b.sends_end(&[(2, WcStatus::WR_FLUSH_ERR)]);
+    a.sends_end(&[(1, WcStatus::REM_ACCESS_ERR)]);
+}
+
+fn a_drained_sender_is_woken_by_what_it_refused(lab: &Lab) {
+    let (a, b) = lab.pair(Setup::default());
+    a.receives([20]);
+    b.modify(QpState::Sqd).unwrap();
+    b.post(&Request::send(b.slice(0, 8)).id(2)).unwrap();
+    b.send_cq.arm().unwrap();
+    b.nothing_sent();
+    let mut remote = b.remote(64);
+    remote.rkey = !remote.rkey;
+    a.post(&Request::write(a.slice(0, 8), remote)).unwrap();
+    b.events(1);
+    b.sends_end(&[(2, WcStatus::WR_FLUSH_ERR)]);
+    a.sends_end(&[(1, WcStatus::REM_ACCESS_ERR)]);
+    a.receives_end(&[(20, WcStatus::WR_FLUSH_ERR)]);
 }
 
 fn a_solicited_message_wakes(lab: &Lab) {

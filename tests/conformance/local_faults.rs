@@ -16,6 +16,9 @@ rules! {
     write_from_a_key_of_nobody: "IBTA 9.9.2; IBTA 11.6.2",
         "RDMA WRITE with such an L_Key: the same.",
         but rxe "6.1": "LOC_QP_OP_ERR instead of LOC_PROT_ERR." => rxe_write_from_a_key_of_nobody;
+    send_from_a_key_that_is_almost_right: "IBTA 9.9.2; IBTA 10.6.3",
+        "SEND with an L_Key that differs from the right one in its last bit: the same.",
+        but rxe "6.1": "LOC_QP_OP_ERR instead of LOC_PROT_ERR." => rxe_send_from_a_key_that_is_almost_right;
     read_into_a_key_of_nobody: "IBTA 9.9.2; IBTA 11.6.2",
         "RDMA READ with such an L_Key: the same.";
     send_a_byte_beyond: "IBTA 9.9.2; IBTA 10.6.3",
@@ -79,6 +82,18 @@ fn write_from_a_key_of_nobody(lab: &Lab) {
 
 fn rxe_write_from_a_key_of_nobody(lab: &Lab) {
     bad_local(lab, Opcode::RdmaWrite, nobodys_key, WcStatus::LOC_QP_OP_ERR);
+}
+
+fn almost_right(a: &End) -> Slice {
+    a.mr.claim(a.mr.lkey() ^ 1, 0, 8)
+}
+
+fn send_from_a_key_that_is_almost_right(lab: &Lab) {
+    bad_local(lab, Opcode::Send, almost_right, WcStatus::LOC_PROT_ERR);
+}
+
+fn rxe_send_from_a_key_that_is_almost_right(lab: &Lab) {
+    bad_local(lab, Opcode::Send, almost_right, WcStatus::LOC_QP_OP_ERR);
 }
 
 fn read_into_a_key_of_nobody(lab: &Lab) {

@@ -11,6 +11,8 @@ rules! {
         "RDMA WRITE with an R_Key nobody has: REM_ACCESS_ERR, what follows is flushed; A and B in ERROR, all their receives flushed.";
     read_with_a_key_of_nobody: "IBTA 9.9.3; IBTA 11.6.2",
         "RDMA READ with an R_Key nobody has: the same.";
+    write_with_a_key_that_is_almost_right: "IBTA 10.6.3; IBTA 11.6.2",
+        "RDMA WRITE with an R_Key that differs from the right one in its last bit: the same.";
     write_with_imm_with_a_key_of_nobody: "IBTA 9.9.3; IBTA 11.6.2",
         "RDMA WRITE with immediate data and an R_Key nobody has: the same; B's oldest receive ends with LOC_ACCESS_ERR or flushed.",
         but rxe "6.1": "B's oldest receive ends with REM_ACCESS_ERR, a status of requesters." => rxe_write_with_imm_with_a_key_of_nobody;
@@ -76,6 +78,10 @@ fn nobodys_key(b: &End) -> RemoteSlice {
 
 fn write_with_a_key_of_nobody(lab: &Lab) {
     bad_slice(lab, Opcode::RdmaWrite, 8, nobodys_key);
+}
+
+fn write_with_a_key_that_is_almost_right(lab: &Lab) {
+    bad_slice(lab, Opcode::RdmaWrite, 8, |b| RemoteSlice { rkey: b.mr.rkey() ^ 1, ..b.remote(64) });
 }
 
 fn read_with_a_key_of_nobody(lab: &Lab) {

@@ -30,7 +30,7 @@ rules! {
     error_from_every_state: "IBTA 10.3.1",
         "INIT, RTR and RTS lead to ERROR, with nothing but the state given.";
     reset_forgets_and_connects_anew: "IBTA 10.3.1.1",
-        "After RESET no receive of before is left, nothing of before completes, and the queue pair connects and works again.";
+        "After RESET no receive of before is left or completes, and the queue pair connects and works again.";
     a_refused_change_changes_nothing: "ibv_modify_qp(3), notes",
         "A transition refused for one attribute has taken over no other: the rights are those of before.";
     init_again_changes_rights: "IBTA 11.2.5.2, INIT to INIT",

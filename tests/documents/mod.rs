@@ -100,6 +100,8 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         tx_depth: 128,
         rx_depth: 512,
         signal_every: 32,
+        post_list: 1,
+        cqe_batch: 16,
         qps: 1,
         threads: 1,
         memory: MemoryKind::Anonymous,

@@ -1,4 +1,4 @@
-//! `docs/result.schema.json`, as readers of documents use it and as this suite does, which knows every key.
+//! The schemas of `docs`, as readers of documents use them and as this suite does, which knows every key.
 
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
@@ -9,6 +9,11 @@ pub fn schema() -> Value {
     serde_json::from_str(include_str!("../../docs/result.schema.json")).expect("the schema is JSON")
 }
 
+/// `docs/devices.schema.json`, as [`schema`] is that of a run.
+pub fn of_devices() -> Value {
+    serde_json::from_str(include_str!("../../docs/devices.schema.json")).expect("the schema is JSON")
+}
+
 /// What a reader validates with: keys it does not know are fine.
 pub fn for_readers() -> Validator {
     jsonschema::draft202012::new(&schema()).expect("the schema is a schema")
@@ -16,7 +21,11 @@ pub fn for_readers() -> Validator {
 
 /// What this suite validates with: a key that is not described is an error.
 pub fn closed() -> Validator {
-    let mut schema = schema();
+    strict(schema())
+}
+
+/// A schema with no room for keys that it does not describe.
+pub fn strict(mut schema: Value) -> Validator {
     close(&mut schema);
     jsonschema::draft202012::new(&schema).expect("the schema is a schema")
 }

@@ -18,8 +18,21 @@ use tempfile::TempDir;
 
 use crate::schema;
 
-/// All test binaries.
-pub const BINARIES: [&str; 4] = ["send_lat", "write_bw", "read_lat", "write_imm_bw"];
+/// The test binaries whose messages have any size.
+pub const BINARIES: [&str; 8] =
+    ["send_lat", "send_bw", "write_lat", "write_bw", "write_imm_lat", "write_imm_bw", "read_lat", "read_bw"];
+
+/// Those whose messages are one word.
+pub const ATOMICS: [&str; 2] = ["atomic_lat", "atomic_bw"];
+
+/// How an end of this binary can wait: the option, and the word of the document. Nothing wakes who waits on memory.
+pub fn waits(binary: &str) -> &'static [(&'static str, &'static str)] {
+    const WAITS: [(&str, &str); 2] = [("", "busy"), ("--events", "events")];
+    if binary == "write_lat" { &WAITS[..1] } else { &WAITS }
+}
+
+/// The binary that measures nothing.
+pub const TOOL: &str = "verbmark";
 
 /// Longest wait for anything. Only a run that hangs meets it, however loaded the machine is.
 pub const DEADLINE: Duration = Duration::from_secs(90);
@@ -35,7 +48,7 @@ pub fn turn() -> MutexGuard<'static, ()> {
 
 /// The command of a binary, without what the environment of the test would add.
 pub fn command(binary: &str) -> Command {
-    assert!(BINARIES.contains(&binary), "{binary}");
+    assert!(BINARIES.contains(&binary) || ATOMICS.contains(&binary) || binary == TOOL, "{binary}");
     // All binaries of a package are built side by side.
     let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_send_lat")).with_file_name(binary));
     command.env_remove("VERBMARK_EMULATED").stdin(Stdio::null());

@@ -12,7 +12,7 @@ use verbmark::measure::{
 };
 use verbmark::ops::{Op, Read, Send, Verb, Write, WriteImm};
 use verbmark::plan::Shape;
-use verbmark::transport::rdma::{PingPong, Rdma, Streamer, Taker};
+use verbmark::transport::rdma::{PingPong, Rdma, Single, Streamer, Taker};
 
 use crate::rig::{Rig, SIZE};
 use crate::{c, null};
@@ -174,7 +174,7 @@ fn ping_pong<O: Op>(end: &mut Rdma, clock: &Clock, watch: &Watch<'_>, messages: 
 
 #[inline(never)]
 fn stream<O: Op>(end: &mut Rdma, depth: u32, clock: &Clock, watch: &Watch<'_>, messages: u64) -> u64 {
-    let mut path = Streamer::<O, Spin<false>>::new(end, SIZE as usize);
+    let mut path = Streamer::<O, Spin<false>, Single>::new(end, SIZE as usize);
     let load = Load { depth: depth.into(), warm_up: Stop::Count(0).into(), stop: Stop::Count(messages) };
     let mut sample = BandwidthSample::default();
     let began = Instant::now();

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Step};
-use crate::ops::{Arrival, Verb};
+use crate::ops::{ATOMIC_SIZE, Arrival, Verb};
 use crate::plan::{Shape, Side, Test, Wait};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
@@ -17,11 +17,13 @@ mod completion;
 mod passive;
 mod ping_pong;
 mod port;
+mod posting;
 mod stream;
 
 pub use passive::Passive;
 pub use ping_pong::PingPong;
 pub use port::Port;
+pub use posting::{Lists, Posting, Single};
 pub use stream::{Streamer, Taker};
 
 /// What the other end must know to connect its queue pair to ours.
@@ -64,7 +66,12 @@ impl Layout {
         let stride = largest.next_multiple_of(ALIGNMENT);
         let slots = match test.shape {
             Shape::Latency => 2,
-            Shape::Bandwidth => (WORKING_SET / stride).clamp(2, u64::from(test.tx_depth).max(2)),
+            Shape::Bandwidth => {
+                let slots = (WORKING_SET / stride).clamp(2, u64::from(test.tx_depth).max(2));
+                // Lists go through the slots one behind the other.
+                let list = u64::from(test.post_list);
+                (slots / list * list).max(list)
+            }
         };
         match (usize::try_from(stride), usize::try_from(slots)) {
             (Ok(stride), Ok(slots)) if stride.checked_mul(slots).is_some() => Ok(Self { stride, slots }),
@@ -104,6 +111,10 @@ pub struct Rdma {
     depth: u64,
     rx_depth: u64,
     signal_every: u32,
+    /// Work requests of a list; 1 where they are posted singly.
+    post_list: usize,
+    /// Completions taken with one poll of a stream.
+    cqe_batch: usize,
     /// Sends until the next one that asks for a completion.
     until_signal: u32,
     // Numbers that go on from size to size, the same at both ends.
@@ -117,9 +128,9 @@ pub struct Rdma {
 fn access(verb: Verb) -> Access {
     let facts = verb.facts();
     Access {
-        remote_read: facts.pulls(),
+        remote_read: facts.pulls() && !facts.is_atomic(),
         remote_write: facts.is_one_sided() && !facts.pulls(),
-        remote_atomic: false,
+        remote_atomic: facts.is_atomic(),
     }
 }
 
@@ -172,6 +183,8 @@ impl Prepared {
             depth: test.tx_depth.into(),
             rx_depth: if receives { test.rx_depth.into() } else { 0 },
             signal_every: test.signal_every,
+            post_list: test.post_list as usize,
+            cqe_batch: test.cqe_batch as usize,
             until_signal: test.signal_every,
             sent: 0,
             reaped: 0,
@@ -326,6 +339,24 @@ impl Rdma {
     fn check(&self, message: u64, size: usize) -> Result<()> {
         let at = self.slot_offset(message);
         Pattern::new(self.seed, message).check(self.memory.region(), at, size, message)
+    }
+
+    /// Compares the word at an offset of the buffer with the number of operations on it so far: each leaves one more
+    /// than it found.
+    ///
+    /// # Errors
+    /// `Invalid`: operations were lost, repeated or done in another order.
+    fn check_word(&self, offset: usize, operations: u64) -> Result<()> {
+        let mut word = [0; ATOMIC_SIZE as usize];
+        self.memory.region().read(offset, &mut word);
+        let is = u64::from_ne_bytes(word);
+        if is == operations {
+            return Ok(());
+        }
+        Err(Error::invalid(Step::Check, format!("the word is {is} after {operations} atomic operations"))
+            .with_remedy(
+                "the device or its driver loses, repeats or reorders operations, or its word is shared",
+            ))
     }
 
     /// Fills the receive queue. In a latency test all receives land in the second slot; in a bandwidth test the

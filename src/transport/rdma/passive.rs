@@ -1,42 +1,52 @@
 //! The end of one-sided tests whose memory is used without its taking part.
 
+use std::marker::PhantomData;
+
 use super::Rdma;
 use crate::error::Result;
-use crate::transport::Payload;
+use crate::ops::Op;
+use crate::plan::Shape;
+use crate::transport::Aside;
 use crate::transport::pattern::Pattern;
 
-/// The buffer of the passive end, for messages of one size.
-pub struct Passive<'r> {
-    rdma: &'r Rdma,
+/// The buffer of the passive end of verb `O`, for messages of one size.
+pub struct Passive<'r, O> {
+    rdma: &'r mut Rdma,
     size: usize,
+    _verb: PhantomData<O>,
 }
 
-impl<'r> Passive<'r> {
+impl<'r, O: Op> Passive<'r, O> {
     /// The buffer for messages of `size` bytes.
-    pub fn new(rdma: &'r Rdma, size: usize) -> Self {
-        Self { rdma, size }
-    }
-
-    /// Writes the pattern a latency test reads, for all its messages.
-    pub fn stamp_for_reads(&mut self) {
-        Pattern::new(self.rdma.seed, 0).stamp(self.rdma.memory.region(), 0, self.size);
+    pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
+        Self { rdma, size, _verb: PhantomData }
     }
 }
 
-impl Payload for Passive<'_> {
-    fn slots(&self) -> u64 {
-        self.rdma.layout.slots as u64
+impl<O: Op> Aside for Passive<'_, O> {
+    fn prepare(&mut self, first: u64, end: u64) {
+        if !O::FACTS.pulls() || O::FACTS.is_atomic() {
+            return;
+        }
+        match self.rdma.shape {
+            // One pattern for all messages: the requester says what it overwrites.
+            Shape::Latency => Pattern::new(self.rdma.seed, 0).stamp(self.rdma.memory.region(), 0, self.size),
+            Shape::Bandwidth => {
+                (first..end).for_each(|message| self.rdma.stamp(self.rdma.seed, message, self.size));
+            }
+        }
     }
 
-    fn stamp(&mut self, message: u64) {
-        self.rdma.stamp(self.rdma.seed, message, self.size);
-    }
-
-    fn check(&mut self, message: u64) -> Result<()> {
-        self.rdma.check(message, self.size)
-    }
-
-    fn next(&self) -> u64 {
-        0
+    fn check(&mut self, messages: u64, checked: Option<(u64, u64)>) -> Result<()> {
+        self.rdma.taken += messages;
+        if O::FACTS.is_atomic() {
+            return self.rdma.check_word(0, self.rdma.taken);
+        }
+        match checked {
+            Some((first, end)) if !O::FACTS.pulls() => {
+                (first..end).try_for_each(|message| self.rdma.check(message, self.size))
+            }
+            _ => Ok(()),
+        }
     }
 }

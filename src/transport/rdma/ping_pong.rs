@@ -35,6 +35,8 @@ pub(super) const fn opcode(opcode: Opcode) -> verbs::Opcode {
         Opcode::RdmaWrite => verbs::Opcode::RdmaWrite,
         Opcode::RdmaWriteWithImm => verbs::Opcode::RdmaWriteWithImm,
         Opcode::RdmaRead => verbs::Opcode::RdmaRead,
+        Opcode::FetchAdd => verbs::Opcode::FetchAdd,
+        Opcode::CompareSwap => verbs::Opcode::CompareSwap,
     }
 }
 
@@ -54,6 +56,9 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         let receiver = rdma.qp.receiver(rdma.memory.slice(rdma.layout.stride, rdma.layout.stride));
         if facts.peer == Peer::Passive {
             sender.set_signalled(true);
+        }
+        if facts.opcode == Opcode::FetchAdd {
+            sender.set_atomic(1, 0);
         }
         let (before, ahead) = (rdma.sent, (rdma.side == Side::Server).into());
         let mut path = Self {
@@ -219,6 +224,9 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
         if facts.carries_imm() {
             self.sender.set_imm(self.rdma.sent as u32);
         }
+        if const { matches!(O::FACTS.opcode, Opcode::CompareSwap) } {
+            self.sender.set_atomic(self.rdma.sent - 1, self.rdma.sent);
+        }
         if signalled {
             self.post_signalled()?;
         } else {
@@ -263,6 +271,9 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
 
     fn check(&mut self) -> Result<(), Halt> {
         let trip = self.awaited();
+        if O::FACTS.is_atomic() {
+            return Ok(self.rdma.check_word(self.landing(), self.rdma.sent - 1)?);
+        }
         let region = self.rdma.memory.region();
         self.pattern(trip, true).check(region, self.landing(), self.patterned(), trip)?;
         let wc = &self.wc;

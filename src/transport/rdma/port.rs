@@ -6,7 +6,7 @@ use crate::error::{Error, Result, Step};
 use crate::host;
 use crate::plan::Site;
 use crate::transport::path::{self, GidFact, PortFacts};
-use crate::verbs::{self, Context, DeviceAttr, LinkLayer, PortAttr, PortState};
+use crate::verbs::{self, AtomicCap, Context, DeviceAttr, LinkLayer, PortAttr, PortState};
 
 /// An open device with a usable port.
 #[derive(Debug)]
@@ -50,11 +50,7 @@ impl Port {
             }),
             (None, Some(device)) if site.may_emulate => Self::open_device(device, site),
             (None, _) => Err(Error::failed(Step::OpenDevice, "this machine has no RDMA device")
-                .with_remedy(
-                    "load its driver (ls /sys/class/infiniband shows what the kernel has), create a software device \
-                     (rdma link add rxe0 type rxe netdev IF), or measure TCP alone with --tcp-only; --loopback \
-                     uses an emulated device",
-                )),
+                .with_remedy(verbs::NO_DEVICE_REMEDY)),
         }
     }
 
@@ -119,6 +115,7 @@ impl Port {
             max_message: self.attr.max_msg_size,
             max_reads_out: self.device.max_qp_init_rd_atom,
             max_reads_in: self.device.max_qp_rd_atom,
+            atomics: self.device.atomic != AtomicCap::None,
             gids: self
                 .gids
                 .iter()

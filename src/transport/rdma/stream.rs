@@ -3,88 +3,44 @@
 use std::marker::PhantomData;
 
 use super::completion::Source;
-use super::ping_pong::opcode;
+use super::posting::Posting;
 use super::{Rdma, Shape};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Stream, Waiting, Watch};
 use crate::ops::Op;
 use crate::transport::{Counted, Payload, Tally};
-use crate::verbs::{Receiver, Sender, Wc};
+use crate::verbs::{Receiver, Wc};
 
-/// Completions taken with one poll.
-const BATCH: usize = 16;
-
-/// Posts messages of verb `O`, waiting for completions as `W` says.
-pub struct Streamer<'r, O, W> {
+/// Posts messages of verb `O` as `P` hands them over, waiting for completions as `W` says.
+pub struct Streamer<'r, O, W, P> {
     rdma: &'r mut Rdma,
-    sender: Sender,
-    wcs: [Wc; BATCH],
+    posting: P,
+    wcs: Box<[Wc]>,
     size: usize,
     tally: Tally,
     _types: PhantomData<(O, W)>,
 }
 
-impl<'r, O: Op, W: Waiting> Streamer<'r, O, W> {
+impl<'r, O: Op, W: Waiting, P: Posting> Streamer<'r, O, W, P> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
         debug_assert_eq!(rdma.shape, Shape::Bandwidth);
-        let facts = const { O::FACTS };
-        let inline = facts.may_inline && size as u64 <= u64::from(rdma.qp.caps().max_inline);
-        let remote = facts.is_one_sided().then_some(rdma.remote);
-        let mut sender = rdma.qp.sender(opcode(facts.opcode), rdma.memory.slice(0, size), remote, inline);
-        let next = rdma.slot(rdma.sent);
-        match remote {
-            Some(remote) => sender.cycle_both(rdma.layout.slots(), next, remote),
-            None => sender.cycle(rdma.layout.slots(), next),
-        }
-        Self { rdma, sender, wcs: [Wc::EMPTY; BATCH], size, tally: Tally::default(), _types: PhantomData }
-    }
-
-    /// Posts messages of which none asks for its completion.
-    #[inline(always)]
-    fn post_run(&mut self, count: u64) -> Result<()> {
-        let facts = const { O::FACTS };
-        // The peer counts from one.
-        let imm = facts.carries_imm().then_some(self.rdma.sent as u32 + 1);
-        self.sender.post_run(count, facts.is_one_sided(), imm)?;
-        self.rdma.sent += count;
-        Ok(())
-    }
-
-    /// Posts one that completes with its number.
-    #[inline(always)]
-    fn post_signalled(&mut self) -> Result<()> {
-        self.rdma.until_signal = self.rdma.signal_every;
-        self.sender.set_id(self.rdma.sent + 1);
-        self.sender.set_signalled(true);
-        self.post_run(1)?;
-        self.sender.set_signalled(false);
-        Ok(())
+        let posting = P::new::<O>(rdma, size);
+        let wcs = vec![Wc::EMPTY; rdma.cqe_batch].into();
+        Self { rdma, posting, wcs, size, tally: Tally::default(), _types: PhantomData }
     }
 }
 
-impl<O, W> Counted for Streamer<'_, O, W> {
+impl<O, W, P> Counted for Streamer<'_, O, W, P> {
     fn tally(&self) -> Tally {
         self.tally
     }
 }
 
-impl<O: Op, W: Waiting> Stream for Streamer<'_, O, W> {
+impl<O: Op, W: Waiting, P: Posting> Stream for Streamer<'_, O, W, P> {
     #[inline(always)]
     fn post(&mut self, count: u64, last: bool, _watch: &Watch<'_>) -> Result<(), Halt> {
-        let mut left = count;
-        while left > 0 {
-            let run = left.min(self.rdma.until_signal.into());
-            left -= run;
-            if run == u64::from(self.rdma.until_signal) || (last && left == 0) {
-                self.post_run(run - 1)?;
-                self.post_signalled()?;
-            } else {
-                self.post_run(run)?;
-                self.rdma.until_signal -= run as u32;
-            }
-        }
-        Ok(())
+        Ok(self.posting.post::<O>(self.rdma, count, last)?)
     }
 
     #[inline(always)]
@@ -100,7 +56,7 @@ impl<O: Op, W: Waiting> Stream for Streamer<'_, O, W> {
     }
 }
 
-impl<O: Op, W> Payload for Streamer<'_, O, W> {
+impl<O: Op, W, P> Payload for Streamer<'_, O, W, P> {
     fn slots(&self) -> u64 {
         self.rdma.layout.slots as u64
     }
@@ -112,6 +68,9 @@ impl<O: Op, W> Payload for Streamer<'_, O, W> {
     }
 
     fn check(&mut self, message: u64) -> Result<()> {
+        if O::FACTS.is_atomic() {
+            return self.rdma.check_word(self.rdma.slot_offset(message), message);
+        }
         self.rdma.check(message, self.size)
     }
 
@@ -124,7 +83,7 @@ impl<O: Op, W> Payload for Streamer<'_, O, W> {
 pub struct Taker<'r, O, W> {
     rdma: &'r mut Rdma,
     receiver: Receiver,
-    wcs: [Wc; BATCH],
+    wcs: Box<[Wc]>,
     size: usize,
     tally: Tally,
     _types: PhantomData<(O, W)>,
@@ -136,7 +95,8 @@ impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
         debug_assert_eq!(rdma.shape, Shape::Bandwidth);
         let mut receiver = rdma.qp.receiver(rdma.memory.slice(0, rdma.layout.stride));
         receiver.cycle(rdma.layout.slots(), rdma.slot(rdma.receives_posted));
-        Self { rdma, receiver, wcs: [Wc::EMPTY; BATCH], size, tally: Tally::default(), _types: PhantomData }
+        let wcs = vec![Wc::EMPTY; rdma.cqe_batch].into();
+        Self { rdma, receiver, wcs, size, tally: Tally::default(), _types: PhantomData }
     }
 
     fn check_completion(&self, wc: &Wc, message: u64) -> Result<()> {

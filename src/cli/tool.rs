@@ -1,0 +1,97 @@
+//! What `verbmark` was told: one subcommand with its own options.
+
+use std::ffi::OsString;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+/// The options of `verbmark`.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    name = "verbmark",
+    version,
+    about = "What belongs to RDMA tests and measures nothing itself",
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+    after_help = "Exit status: 0 as asked, 2 usage, 5 failed."
+)]
+pub struct ToolArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub task: Task,
+}
+
+/// The subcommands, one each.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Task {
+    /// List RDMA devices and ports, and say of each port whether a test can use it now, and why
+    Devices(DevicesArgs),
+
+    /// Show the table of a recorded run again, and write its CSV and histogram log
+    Report(ReportArgs),
+}
+
+/// Options of `verbmark devices`.
+#[derive(Debug, Clone, Args)]
+pub struct DevicesArgs {
+    /// Only this device
+    #[arg(short = 'd', long = "ib-dev", value_name = "NAME")]
+    pub device: Option<String>,
+
+    /// Write one JSON document; without FILE, or with -, to standard output, and then no table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<OsString>,
+}
+
+/// Options of `verbmark report`.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// The document of a run, as --json wrote it; - is standard input
+    #[arg(value_name = "FILE")]
+    pub document: OsString,
+
+    /// Write one row a result; - is standard output, then without the table
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<OsString>,
+
+    /// Write the histograms as an HdrHistogram interval log
+    #[arg(long, value_name = "FILE")]
+    pub hlog: Option<OsString>,
+}
+
+/// The command, as `--help` and the manual show it.
+pub fn command() -> clap::Command {
+    ToolArgs::command()
+}
+
+/// Reads a command line; `words` begins with the program's name.
+///
+/// # Errors
+/// clap's error, which also carries `--help` and `--version`.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<ToolArgs, clap::Error> {
+    ToolArgs::try_parse_from(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_well_formed() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn json_needs_no_file() {
+        let json = |line: &str| {
+            let words = line.split_whitespace().map(OsString::from);
+            match parse(words).unwrap().task {
+                Task::Devices(args) => args.json,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(json("verbmark devices"), None);
+        assert_eq!(json("verbmark devices --json"), Some("-".into()));
+        assert_eq!(json("verbmark devices --json -d emu0"), Some("-".into()));
+        assert_eq!(json("verbmark devices --json out.json"), Some("out.json".into()));
+    }
+}

@@ -1,0 +1,26 @@
+//! What `verbmark` does: one subcommand a file, none of which measures. A subcommand gives the exit status, or the
+//! error that decides it.
+
+use std::process::ExitCode;
+
+use crate::cli::tool::{self as typed, Task};
+use crate::error::Result;
+use crate::suite;
+
+pub mod devices;
+mod report;
+
+/// Runs `verbmark`.
+pub fn main() -> ExitCode {
+    suite::end(run())
+}
+
+fn run() -> Result<u8> {
+    match typed::parse(std::env::args_os()) {
+        Ok(args) => match args.task {
+            Task::Devices(args) => devices::run(&args),
+            Task::Report(args) => report::run(&args),
+        },
+        Err(error) => Ok(suite::told(&error)),
+    }
+}

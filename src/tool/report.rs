@@ -1,0 +1,51 @@
+//! `verbmark report`: what a run showed and wrote, made again from its document.
+
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+
+use crate::cli::tool::ReportArgs;
+use crate::error::{Error, Result};
+use crate::plan::Outputs;
+use crate::report::{Target, files, render};
+use crate::result::Document;
+use crate::suite::{self, Files};
+
+/// Shows and writes, and gives the exit status: that the report was made, whatever became of the run.
+///
+/// # Errors
+/// There is no such document, or an output cannot be written.
+pub fn run(args: &ReportArgs) -> Result<u8> {
+    let stdout = |name: &Option<_>| name.as_ref().is_some_and(|name| Target::from(name) == Target::Stdout);
+    if stdout(&args.csv) && stdout(&args.hlog) {
+        return Err(Error::usage("--csv and --hlog cannot both be standard output")
+            .with_remedy("write one of them to a file"));
+    }
+    let files = Files::open(&Outputs { json: None, csv: args.csv.clone(), hlog: args.hlog.clone() })?;
+    let document = read(&args.document)?;
+    if !files.take_stdout() {
+        // Who closed the pipe has seen enough; the files are written all the same.
+        let _ = std::io::stdout().write_all(render(&document, suite::width()).as_bytes());
+    }
+    if let Some(error) = &document.error {
+        suite::complain(error);
+    }
+    match files.write(&document) {
+        Err(error) if !files::reader_gone(&error) => Err(error),
+        _ => Ok(0),
+    }
+}
+
+fn read(name: &OsStr) -> Result<Document> {
+    let (shown, text) = if name == "-" {
+        let mut text = String::new();
+        ("standard input".into(), std::io::stdin().read_to_string(&mut text).map(|_| text))
+    } else {
+        (name.to_string_lossy(), std::fs::read_to_string(name))
+    };
+    let text = text.map_err(|error| {
+        Error::usage(format!("cannot read {shown}: {error}"))
+            .with_remedy("name a document that a run wrote with --json")
+    })?;
+    Document::from_json(&text)
+        .map_err(|error| Error { message: format!("{shown}: {}", error.message), ..error })
+}
