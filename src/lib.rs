@@ -9,9 +9,9 @@
 //! | [`plan`] | what was decided | cli, ops, measure |
 //! | [`ops`] | what each verb is | |
 //! | [`measure`] | the loops, their clock and histogram | sys |
-//! | [`transport`] | the RDMA and the TCP path | verbs, ops, measure, plan, host |
+//! | [`transport`] | the RDMA and the TCP path | verbs, ops, measure, plan, host, sys |
 //! | [`verbs`] | libibverbs and the emulated device; unsafe | |
-//! | [`sys`] | machine instructions; unsafe | |
+//! | [`sys`] | machine instructions and system calls; unsafe | |
 //! | [`oob`] | the control connection | plan, ops, result |
 //! | [`host`] | facts of the machine | sys |
 //! | [`result`] | the result document | plan, host, measure |

@@ -18,7 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("plan", &["cli", "ops", "measure"]),
     ("result", &["plan", "ops", "host", "measure"]),
     ("oob", &["plan", "ops", "result"]),
-    ("transport", &["verbs", "ops", "measure", "plan", "host"]),
+    ("transport", &["verbs", "ops", "measure", "plan", "host", "sys"]),
     ("report", &["result"]),
     ("session", &["cli", "plan", "ops", "measure", "transport", "verbs", "oob", "host", "result"]),
     ("suite", &["cli", "plan", "ops", "measure", "session", "report", "result", "host"]),

@@ -14,9 +14,11 @@ use crate::ops::Verb;
 
 mod admit;
 mod resolve;
+mod tcp;
 
 pub use admit::{other_test, tcp_only_server};
 pub use resolve::resolve;
+pub use tcp::TcpOptions;
 
 pub use crate::cli::HOP_LIMIT;
 
@@ -139,6 +141,8 @@ pub struct Test {
     pub rnr_retry: u8,
     /// Encoded wait before a sender told receiver-not-ready tries again, 0 to 31 (IBTA table 45; 12 is 0.64 ms).
     pub min_rnr_timer: u8,
+    /// Options of the baseline's socket.
+    pub tcp: TcpOptions,
     /// Check every latency message and the last window of a bandwidth run.
     pub verify: bool,
     /// What payload patterns are made from.

@@ -135,6 +135,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         retry_count: path.retry_count,
         rnr_retry: path.rnr_retry,
         min_rnr_timer: path.min_rnr_timer,
+        tcp: (&args.tcp).into(),
         verify: args.shape.verify,
         payload_seed,
         first: Side::Client,
@@ -206,6 +207,7 @@ impl Test {
                     .with_remedy(format!("leave {option} away")));
             }
         }
+        self.tcp.check(self)?;
         if self.max_inline > 0 && !facts.may_inline {
             return Err(Error::usage(format!("-I has no meaning for {}: it sends no payload", self.verb))
                 .with_remedy("leave -I away"));
@@ -279,6 +281,8 @@ mod tests {
             (Verb::FetchAdd, Shape::Bandwidth, "-a", "8 bytes, not 1"),
             (Verb::Write, Shape::Latency, "--relaxed-ordering", "--relaxed-ordering"),
             (Verb::Send, Shape::Latency, "--tcp-only --odp", "--odp"),
+            (Verb::Send, Shape::Latency, "--no-tcp --tcp-zerocopy", "--tcp-zerocopy"),
+            (Verb::Send, Shape::Latency, "--no-tcp --tcp-sndbuf 1M", "--tcp-sndbuf"),
             (Verb::Send, Shape::Latency, "-u 20 --stall-timeout 5", "--stall-timeout"),
             (Verb::Send, Shape::Latency, "--json - --csv -", "--json and --csv"),
             (Verb::Send, Shape::Latency, "host -p 0", "-p 0"),

@@ -171,6 +171,18 @@ pub struct TcpEnd {
     pub interface: Option<String>,
     /// That is the RDMA port's own; `null` when it cannot be told.
     pub same_link: Option<bool>,
+    /// Send buffer as the kernel counts it, bookkeeping included: twice what was asked for.
+    #[serde(default)]
+    pub send_buffer_bytes: Option<u64>,
+    /// Receive buffer, in the same way.
+    #[serde(default)]
+    pub receive_buffer_bytes: Option<u64>,
+    /// Congestion control in use.
+    #[serde(default)]
+    pub congestion: Option<String>,
+    /// How long the kernel polls the network device before it sleeps.
+    #[serde(default)]
+    pub busy_poll_us: Option<u32>,
 }
 
 /// What the run may be quoted for.

@@ -26,4 +26,4 @@ pub use row::{
 pub use test::{StopRecord, TestRecord};
 
 // What readers of a document need to name its values.
-pub use crate::plan::{Connection, MemoryKind, Shape, Side, Transport, Wait};
+pub use crate::plan::{Connection, MemoryKind, Shape, Side, TcpOptions, Transport, Wait};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Limit, Stop};
 use crate::ops::Verb;
-use crate::plan::{Connection, MemoryKind, Shape, Side, Test, Transport, Wait};
+use crate::plan::{Connection, MemoryKind, Shape, Side, TcpOptions, Test, Transport, Wait};
 
 /// Every resolved option of the test both ends ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,6 +74,9 @@ pub struct TestRecord {
     pub rnr_retry: u8,
     /// Encoded wait before such a retry (IBTA table 45).
     pub min_rnr_timer: u8,
+    /// Options asked for the baseline's socket; what was granted is at each end.
+    #[serde(default)]
+    pub tcp: TcpOptions,
     /// Payloads were checked.
     pub verify: bool,
     /// Who sends the first message of a ping-pong.
@@ -120,6 +123,7 @@ impl From<&Test> for TestRecord {
             retry_count,
             rnr_retry,
             min_rnr_timer,
+            tcp,
             verify,
             payload_seed: _,
             first,
@@ -155,6 +159,7 @@ impl From<&Test> for TestRecord {
             retry_count: *retry_count,
             rnr_retry: *rnr_retry,
             min_rnr_timer: *min_rnr_timer,
+            tcp: tcp.clone(),
             verify: *verify,
             first: *first,
             stall_timeout_s: stall_timeout.as_secs_f64(),

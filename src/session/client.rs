@@ -29,6 +29,7 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
     let device = port.as_ref().map(|port| port.device().name().to_owned());
     memory::check_node(&plan.site)?;
     memory::check(&plan.test, port.as_ref())?;
+    tcp::check(&plan.test)?;
     let cores = Cores::read(device.as_deref())?;
     let core = match plan.site.core {
         Some(core) => Some(cores.given(core, &[])?.core),
@@ -301,6 +302,15 @@ impl Visitor for AtClient<'_> {
 
 impl AtClient<'_> {
     fn over<O: Op, W: Waiting>(self) -> Result<Measured> {
+        // Who asks for data sends nothing that would be worth lending.
+        if self.transport == Transport::Tcp && self.lane.test.tcp.zero_copy && !O::FACTS.pulls() {
+            self.sending::<O, W, tcp::Lent>()
+        } else {
+            self.sending::<O, W, tcp::Copied>()
+        }
+    }
+
+    fn sending<O: Op, W: Waiting, S: tcp::Sending>(self) -> Result<Measured> {
         let Self { lane, paths, transport, size, recorder } = self;
         let missing = || Error::failed(Step::Measure, "the path of this point was not connected");
         let (pulls, size) = (O::FACTS.pulls(), size as usize);
@@ -312,7 +322,7 @@ impl AtClient<'_> {
             }
             (Transport::Tcp, Shape::Latency) => {
                 let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
-                let mut path = tcp::PingPong::<O, W>::new(tcp, size)?;
+                let mut path = tcp::PingPong::<O, W, S>::new(tcp, size)?;
                 phase::latency_client(lane, &mut path, transport, &mut recorder.histogram)
             }
             (Transport::Rdma, Shape::Bandwidth) => {
@@ -329,7 +339,7 @@ impl AtClient<'_> {
             (Transport::Tcp, Shape::Bandwidth) => {
                 let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
                 let slots = rdma::Layout::of(&lane.test)?.slots;
-                let mut path = tcp::Streamer::<O, W>::new(tcp, size, slots)?;
+                let mut path = tcp::Streamer::<O, W, S>::new(tcp, size, slots)?;
                 phase::bandwidth_client(lane, &mut path, transport, pulls, &mut recorder.sample)
             }
         }

@@ -8,6 +8,7 @@ use crate::plan::Side;
 use crate::result::{ClockFacts, Device, Document, End, Gid, GidType, LinkLayer, Process, TcpEnd};
 use crate::transport::path::{self, GidFact, PathChoice};
 use crate::transport::rdma::{Port, Rdma};
+use crate::transport::tcp::Granted;
 use crate::verbs;
 
 /// What is known before the ends are connected. Says in the document what could not be had.
@@ -98,8 +99,10 @@ fn gid_of(fact: &GidFact) -> Gid {
     }
 }
 
-/// Adds the socket, and whether it runs over the RDMA port's own interface.
-pub fn add_socket(end: &mut End, stream: &TcpStream) {
+/// Adds the socket, whether it runs over the RDMA port's own interface, and what the kernel granted. Returns what it
+/// does not tell: the key, and why.
+pub fn add_socket(end: &mut End, stream: &TcpStream) -> Vec<(&'static str, String)> {
+    let granted = Granted::of(stream);
     let (local, peer) = (stream.local_addr().ok(), stream.peer_addr().ok());
     let source = local.map(|local| local.ip().to_canonical());
     // A link-local address is on the interface of its scope, and on no other.
@@ -120,7 +123,18 @@ pub fn add_socket(end: &mut End, stream: &TcpStream) {
         peer_address: peer.map(|address| address.to_string()),
         interface,
         same_link,
+        send_buffer_bytes: granted.send_buffer.clone().ok(),
+        receive_buffer_bytes: granted.receive_buffer.clone().ok(),
+        congestion: granted.congestion.clone().ok(),
+        busy_poll_us: granted.busy_poll_us.clone().ok(),
     });
+    let reasons = [
+        ("send_buffer_bytes", granted.send_buffer.err()),
+        ("receive_buffer_bytes", granted.receive_buffer.err()),
+        ("congestion", granted.congestion.err()),
+        ("busy_poll_us", granted.busy_poll_us.err()),
+    ];
+    reasons.into_iter().filter_map(|(key, reason)| Some((key, reason?))).collect()
 }
 
 /// The addresses a TCP connection over the RDMA path would have, client's and server's; `None` where the path has no

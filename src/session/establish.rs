@@ -45,7 +45,7 @@ pub fn connect_rdma(
     agreed: &Agreed,
 ) -> Result<Rdma> {
     control.set_step(Step::CreateQp);
-    let prepared = Prepared::new(port, test, side, &agreed.choice)?;
+    let prepared = Prepared::new(port, test, side)?;
     control.set_step(Step::Exchange);
     let remote: Endpoint = control.exchange(&prepared.endpoint(), "the peer's endpoint", STEP)?;
     control.set_step(Step::ConnectQp);
@@ -106,7 +106,35 @@ pub fn introduce(control: &mut Control, document: &mut Document) -> Result<()> {
         );
     }
     document.remote = Some(remote);
+    warn_of_buffers(document);
     Ok(())
+}
+
+/// The kernel cuts a buffer that is larger than it allows, without a word.
+fn warn_of_buffers(document: &mut Document) {
+    let Some(asked) = document.test.as_ref().map(|test| test.tcp.clone()) else { return };
+    let mut cut = Vec::new();
+    for end in [&document.local, &document.remote].into_iter().flatten() {
+        let Some(tcp) = &end.tcp else { continue };
+        let side = if end.side == Side::Client { "client" } else { "server" };
+        for (option, limit, asked, granted) in [
+            ("--tcp-sndbuf", "wmem_max", asked.send_buffer_bytes, tcp.send_buffer_bytes),
+            ("--tcp-rcvbuf", "rmem_max", asked.receive_buffer_bytes, tcp.receive_buffer_bytes),
+        ] {
+            // It counts twice what is asked for.
+            if let (Some(asked), Some(granted)) = (asked, granted)
+                && granted / 2 < asked.into()
+            {
+                cut.push(format!(
+                    "the {side}'s kernel granted {} of {option} {asked}: net.core.{limit} is its limit",
+                    granted / 2
+                ));
+            }
+        }
+    }
+    for line in cut {
+        document.warn("tcp_buffer", line);
+    }
 }
 
 /// Notes in this end's facts what its buffers will lie in.
@@ -132,6 +160,8 @@ pub fn note_path(document: &mut Document, port: &Port, agreed: &Agreed, rdma: &R
 /// Notes the socket in this end's facts.
 pub fn note_socket(document: &mut Document, tcp: &Tcp) {
     if let Some(end) = &mut document.local {
-        ends::add_socket(end, tcp.stream());
+        for (key, reason) in ends::add_socket(end, tcp.stream()) {
+            document.miss(format!("local.tcp.{key}"), reason);
+        }
     }
 }

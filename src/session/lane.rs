@@ -24,6 +24,12 @@ pub const STEP: Duration = Duration::from_secs(15);
 /// How long the peer is given to say why, after a path failed.
 pub const LAST_WORD: Duration = Duration::from_millis(1500);
 
+/// Counter of the calls by which a socket lent its buffers to the kernel.
+pub const LENT: &str = "zerocopy_sends";
+
+/// Counter of those that the kernel copied after all.
+pub const COPIED: &str = "zerocopy_copied";
+
 /// One end of a run, without its paths.
 pub struct Lane {
     /// To the other end.
@@ -197,6 +203,10 @@ impl Meter {
         });
         cost.counters =
             self.counters.zip(lane.counters(transport)).map(|(before, after)| host::delta(&before, &after).0);
+        if tally.lent > 0 {
+            let lent = [(LENT.to_owned(), tally.lent), (COPIED.to_owned(), tally.copied)];
+            cost.counters.get_or_insert_default().extend(lent);
+        }
         cost
     }
 }

@@ -252,6 +252,7 @@ fn check_messages<P: Stream + Payload>(
     while left > 0 {
         let (first, count) = (path.next(), batch.min(left));
         begin(lane, Phase::Check { first, count })?;
+        path.settle(&lane.watch()).map_err(|halt| lane.explain(halt, step))?;
         for message in first..first + count {
             path.stamp(message);
         }
@@ -296,6 +297,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         };
         lane.control.set_step(step);
         if let (true, Some(first)) = (pulls, checked) {
+            path.settle(&lane.watch()).map_err(|halt| lane.explain(halt, step))?;
             for message in first..first.saturating_add(limit.min(path.slots())) {
                 path.stamp(message);
             }

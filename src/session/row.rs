@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::lane::Lane;
+use super::lane::{COPIED, LENT, Lane};
 use super::phase::Measured;
 use crate::measure::clock::TOLERATED_PPM;
 use crate::measure::{BandwidthSample, LatencyHistogram};
@@ -117,8 +117,17 @@ pub fn disturbances(document: &mut Document, row: &mut ResultRow) {
         }
     }
     for (end, counters) in [("client", &row.counters.client), ("server", &row.counters.server)] {
+        let count = |name: &str| counters.as_ref().and_then(|counters| counters.get(name)).copied();
+        if let (Some(lent), Some(copied @ 1..)) = (count(LENT), count(COPIED)) {
+            let line = format!(
+                "--tcp-zerocopy: the kernel copied {copied} of {lent} sends of the {end} after all during {path} {size}, \
+                 as it always does on one host"
+            );
+            row.validity.disturbed(&line);
+            document.warn("zerocopy_copied", line);
+        }
         for (name, meaning) in TROUBLE {
-            let moved = counters.as_ref().and_then(|counters| counters.get(*name)).copied().unwrap_or(0);
+            let moved = count(name).unwrap_or(0);
             if moved > 0 {
                 let line = format!("the {end} counted {name} {moved} times during {path} {size}: {meaning}");
                 row.validity.disturbed(&line);

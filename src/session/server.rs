@@ -175,6 +175,7 @@ impl<'a> Server<'a> {
         };
         test.admit(verb, shape, &self.plan.site)?;
         memory::check(&test, self.port.as_ref().filter(|_| wants_rdma))?;
+        tcp::check(&test)?;
         let token = Token::random()?;
         control.send(&Accept { token: token.clone() })?;
         document.run_id = proposal.run_id;
@@ -308,6 +309,14 @@ impl Visitor for AtServer<'_> {
 
 impl AtServer<'_> {
     fn over<O: Op, W: Waiting>(self) -> Result<()> {
+        if self.transport == Transport::Tcp && self.lane.test.tcp.zero_copy {
+            self.sending::<O, W, tcp::Lent>()
+        } else {
+            self.sending::<O, W, tcp::Copied>()
+        }
+    }
+
+    fn sending<O: Op, W: Waiting, S: tcp::Sending>(self) -> Result<()> {
         let Self { lane, paths, transport, size: bytes } = self;
         let missing = || Error::failed(Step::Measure, "the path of this point was not connected");
         let (pulls, size) = (O::FACTS.pulls(), bytes as usize);
@@ -322,7 +331,7 @@ impl AtServer<'_> {
             }
             (Transport::Tcp, Shape::Latency) => {
                 let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
-                phase::latency_server(lane, &mut tcp::PingPong::<O, W>::new(tcp, size)?, transport)
+                phase::latency_server(lane, &mut tcp::PingPong::<O, W, S>::new(tcp, size)?, transport)
             }
             (Transport::Rdma, Shape::Bandwidth) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
@@ -336,7 +345,7 @@ impl AtServer<'_> {
             (Transport::Tcp, Shape::Bandwidth) => {
                 let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
                 let slots = rdma::Layout::of(&lane.test)?.slots;
-                let mut path = tcp::Taker::<O, W>::new(tcp, size, slots)?;
+                let mut path = tcp::Taker::<O, W, S>::new(tcp, size, slots)?;
                 phase::bandwidth_server(lane, &mut path, transport, pulls)
             }
         }

@@ -3,3 +3,4 @@
 
 pub mod counter;
 pub mod socket;
+pub mod zero_copy;

@@ -4,6 +4,7 @@
 //! control connection: the session carries the facts.
 
 use crate::error::Error;
+use crate::measure::{Halt, Watch};
 
 pub mod memory;
 pub mod path;
@@ -22,6 +23,13 @@ pub trait Payload {
     /// # Errors
     /// `Invalid`: the payload is not what was sent.
     fn check(&mut self, message: u64) -> Result<(), Error>;
+    /// Waits until no buffer is under way any more, so that [`Payload::stamp`] may write to any.
+    ///
+    /// # Errors
+    /// The reason to leave the wait.
+    fn settle(&mut self, _watch: &Watch<'_>) -> Result<(), Halt> {
+        Ok(())
+    }
     /// The number of the next message on this path.
     fn next(&self) -> u64;
 }
@@ -43,13 +51,21 @@ pub trait Aside {
 pub struct Tally {
     /// Polls that found nothing.
     pub empty_polls: u64,
+    /// Calls by which a socket lent its buffers to the kernel.
+    pub lent: u64,
+    /// Those of them that the kernel has copied after all, as far as it has told.
+    pub copied: u64,
 }
 
 impl Tally {
     /// What was added to an `earlier` tally of the same path.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
-        Self { empty_polls: self.empty_polls - earlier.empty_polls }
+        Self {
+            empty_polls: self.empty_polls - earlier.empty_polls,
+            lent: self.lent - earlier.lent,
+            copied: self.copied - earlier.copied,
+        }
     }
 }
 

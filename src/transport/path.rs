@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Step};
-use crate::plan::{HOP_LIMIT, Test};
-use crate::verbs::{Gid, GidType, LinkLayer};
+use crate::plan::{HOP_LIMIT, Side, Test};
+use crate::verbs::{Gid, GidType, Grh, LinkLayer};
 
 /// One entry of a port's GID table, with what the host knows of the address behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +60,29 @@ pub struct PathChoice {
 }
 
 impl PathChoice {
+    /// The fields of the global route header of packets from this end; `None` where they have none.
+    ///
+    /// # Errors
+    /// The GID's index does not fit an address.
+    pub fn route(&self, side: Side, test: &Test) -> Result<Option<Grh>> {
+        let Some((client, server)) = &self.gids else { return Ok(None) };
+        let (source, dest) = if side == Side::Client { (client, server) } else { (server, client) };
+        let source_index = u8::try_from(source.index).map_err(|_| {
+            Error::failed(
+                Step::ChoosePath,
+                format!("GID index {} does not fit the 8 bits of an address", source.index),
+            )
+            .with_remedy("choose an index below 256 with -x")
+        })?;
+        Ok(Some(Grh {
+            dest: dest.gid,
+            source_index,
+            hop_limit: test.hop_limit,
+            traffic_class: test.traffic_class,
+            flow_label: test.flow_label,
+        }))
+    }
+
     /// Agrees to a test that is to run over this path.
     ///
     /// # Errors
@@ -405,6 +428,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn each_end_sends_to_the_other_with_the_header_that_was_asked_for() {
+        let a = port("a", vec![gid(3, "10.7.0.1", RoceV2, 24)]);
+        let b = port("b", vec![gid(5, "10.7.0.2", RoceV2, 24)]);
+        let words = "x --tclass 106 --flow-label 70000 --hop-limit 9".split_whitespace().map(Into::into);
+        let typed = crate::cli::parse("x", "about", words).unwrap();
+        let plan = crate::plan::resolve(typed, crate::ops::Verb::Send, crate::plan::Shape::Latency, 1);
+        let test = plan.unwrap().test;
+        let choice = choose(&a, &b, None, |_| None).unwrap();
+        for (side, source_index, dest) in [(Side::Client, 3, &b), (Side::Server, 5, &a)] {
+            let expected = Grh {
+                dest: dest.gids[0].gid,
+                source_index,
+                hop_limit: 9,
+                traffic_class: 106,
+                flow_label: 70_000,
+            };
+            assert_eq!(choice.route(side, &test).unwrap(), Some(expected));
+        }
+        let local = PathChoice { gids: None, ..choice };
+        assert_eq!(local.route(Side::Client, &test).unwrap(), None);
+        assert!(local.admit(&test).unwrap_err().message.contains("--tclass 106"));
     }
 
     #[test]

@@ -3,19 +3,33 @@
 //! Busy polling is a non-blocking socket read in a loop, events are a blocking one. A blocking call returns every few
 //! milliseconds without data (`SO_RCVTIMEO`), which costs nothing while messages come and keeps deadlines.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::marker::PhantomData;
 use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use socket2::SockRef;
+
 use crate::error::{Error, Result, Step};
-use crate::measure::{Halt, RoundTrip, Sink, Stream, Waiting, Wake, Watch};
-use crate::ops::{Op, Peer};
+use crate::measure::{Halt, Sink, Stream, Waiting, Wake, Watch};
+use crate::ops::Op;
 use crate::plan::{Side, Test, Wait};
 use crate::transport::pattern::Pattern;
 use crate::transport::{Counted, Payload, Tally};
 use crate::verbs::{Bytes, Placement};
+
+mod options;
+mod ping_pong;
+mod ring;
+mod sending;
+
+pub use options::{Granted, check};
+pub use ping_pong::PingPong;
+use ring::Ring;
+use sending::Ledger;
+pub use sending::{Copied, Lent, Sending};
 
 /// What asks for data of a verb that pulls: as small as a message can be and still carry its number.
 const REQUEST: usize = 8;
@@ -33,6 +47,7 @@ pub struct Tcp {
     side: Side,
     seed: u64,
     placement: Placement,
+    ledger: Ledger,
 }
 
 impl Tcp {
@@ -48,8 +63,9 @@ impl Tcp {
             stream.set_read_timeout(Some(BLOCKED))?;
             stream.set_write_timeout(Some(BLOCKED))
         };
+        options::apply(SockRef::from(&stream), &test.tcp)?;
         set_up().map_err(|error| Error::failed(Step::TcpConnect, format!("socket options: {error}")))?;
-        Ok(Self { stream, side, seed: test.payload_seed, placement })
+        Ok(Self { stream, side, seed: test.payload_seed, placement, ledger: Ledger::default() })
     }
 
     /// A buffer. It is written: the kernel backs untouched pages of zeros by one page, which would never leave the
@@ -142,130 +158,25 @@ impl Wake for Silent {
     }
 }
 
-/// Ping-pong for verbs that echo; request and response for those that do not.
-pub struct PingPong<'s, O, W> {
-    tcp: &'s Tcp,
-    out: Bytes,
-    into: Bytes,
-    started: u64,
-    finished: u64,
-    tally: Tally,
-    _types: PhantomData<(O, W)>,
-}
-
-impl<'s, O: Op, W: Waiting> PingPong<'s, O, W> {
-    /// A path for messages of `size` bytes.
-    ///
-    /// # Errors
-    /// There is no memory for the buffers.
-    pub fn new(tcp: &'s Tcp, size: usize) -> Result<Self> {
-        let (out, into) = match (O::FACTS.peer, tcp.side) {
-            (Peer::Echoes, _) => (size, size),
-            (Peer::Passive, Side::Client) => (REQUEST, size),
-            (Peer::Passive, Side::Server) => (size, REQUEST),
-        };
-        Ok(Self {
-            tcp,
-            out: tcp.buffer(out)?,
-            into: tcp.buffer(into)?,
-            started: 0,
-            finished: 0,
-            tally: Tally::default(),
-            _types: PhantomData,
-        })
-    }
-
-    fn pattern(&self, trip: u64, arrives: bool) -> Pattern {
-        let from_client = (self.tcp.side == Side::Client) != arrives;
-        Pattern::new(self.tcp.seed, 2 * trip + u64::from(from_client))
-    }
-}
-
-impl<O, W> Counted for PingPong<'_, O, W> {
-    fn tally(&self) -> Tally {
-        self.tally
-    }
-}
-
-impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
-    #[inline(always)]
-    fn start(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
-        self.started += 1;
-        self.tcp.send::<W>(&self.out, watch, &mut self.tally)
-    }
-
-    #[inline(always)]
-    fn finish(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
-        self.tcp.receive::<W>(&mut self.into, watch, &mut self.tally)?;
-        self.finished += 1;
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn settle(&mut self, _watch: &Watch<'_>) -> Result<(), Halt> {
-        Ok(())
-    }
-
-    fn stamp(&mut self) {
-        let pattern = self.pattern(self.started + 1, false);
-        pattern.fill(&mut self.out, 0);
-    }
-
-    fn check(&mut self) -> Result<(), Halt> {
-        let trip = self.finished;
-        Ok(self.pattern(trip, true).check_part(&self.into, 0, self.into.len(), trip)?)
-    }
-}
-
-/// Buffers of the messages in flight, one behind the other.
-struct Ring {
-    bytes: Bytes,
-    size: usize,
-    /// Bytes moved through it since the path began.
-    moved: u64,
-}
-
-impl Ring {
-    fn new(tcp: &Tcp, size: usize, slots: usize) -> Result<Self> {
-        Ok(Self { bytes: tcp.buffer(size * slots)?, size, moved: 0 })
-    }
-
-    fn slots(&self) -> u64 {
-        (self.bytes.len() / self.size) as u64
-    }
-
-    fn slot(&mut self, message: u64) -> &mut [u8] {
-        let at = (message % self.slots()) as usize * self.size;
-        &mut self.bytes[at..at + self.size]
-    }
-
-    /// From where the next byte goes to the end of the ring.
-    fn room(&mut self) -> &mut [u8] {
-        let at = (self.moved % self.bytes.len() as u64) as usize;
-        &mut self.bytes[at..]
-    }
-
-    /// Whole messages moved.
-    fn messages(&self) -> u64 {
-        self.moved / self.size as u64
-    }
-}
-
 /// The requester's end of a bandwidth path: sends data and takes acknowledgements, or for verbs that pull, sends
 /// requests and takes data.
-pub struct Streamer<'s, O, W> {
+pub struct Streamer<'s, O, W, S> {
     tcp: &'s Tcp,
     data: Ring,
+    /// For each message that is lent, the call by which all of it will be back.
+    lent: VecDeque<u64>,
+    /// Messages the peer has acknowledged.
+    acknowledged: u64,
     acks: [u8; 512 * ACK],
     /// Bytes of an acknowledgement that has not come whole.
     partial: usize,
     posted: u64,
     done: u64,
     tally: Tally,
-    _types: PhantomData<(O, W)>,
+    _types: PhantomData<(O, W, S)>,
 }
 
-impl<'s, O: Op, W: Waiting> Streamer<'s, O, W> {
+impl<'s, O: Op, W: Waiting, S: Sending> Streamer<'s, O, W, S> {
     /// A path for messages of `size` bytes spread over `slots` buffers.
     ///
     /// # Errors
@@ -274,6 +185,8 @@ impl<'s, O: Op, W: Waiting> Streamer<'s, O, W> {
         Ok(Self {
             tcp,
             data: Ring::new(tcp, size, slots)?,
+            lent: VecDeque::new(),
+            acknowledged: 0,
             acks: [0; 512 * ACK],
             partial: 0,
             posted: 0,
@@ -301,6 +214,25 @@ impl<'s, O: Op, W: Waiting> Streamer<'s, O, W> {
         }
     }
 
+    /// Waits until another message is acknowledged and its buffer back: only then it may be used again.
+    #[inline]
+    fn read_ack_and_take_back(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
+        loop {
+            self.tcp.take_back()?;
+            while self.lent.front().is_some_and(|call| *call <= self.tcp.ledger.returned()) {
+                self.lent.pop_front();
+            }
+            let back = self.posted - self.lent.len() as u64;
+            match self.lent.front() {
+                // Which is an error of the caller's to tell.
+                _ if self.acknowledged > self.posted => return Ok(self.acknowledged),
+                _ if back.min(self.acknowledged) > self.done => return Ok(back.min(self.acknowledged)),
+                Some(call) if self.acknowledged > back => self.tcp.until_back::<W>(*call, watch)?,
+                _ => self.acknowledged = self.read_ack(watch)?,
+            }
+        }
+    }
+
     #[inline]
     fn read_data(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         while self.data.messages() == self.done {
@@ -313,13 +245,13 @@ impl<'s, O: Op, W: Waiting> Streamer<'s, O, W> {
     }
 }
 
-impl<O, W> Counted for Streamer<'_, O, W> {
+impl<O, W, S> Counted for Streamer<'_, O, W, S> {
     fn tally(&self) -> Tally {
-        self.tally
+        Tally { empty_polls: self.tally.empty_polls, ..self.tcp.ledger.tally() }
     }
 }
 
-impl<O: Op, W: Waiting> Stream for Streamer<'_, O, W> {
+impl<O: Op, W: Waiting, S: Sending> Stream for Streamer<'_, O, W, S> {
     #[inline]
     fn post(&mut self, count: u64, _last: bool, watch: &Watch<'_>) -> Result<(), Halt> {
         for _ in 0..count {
@@ -327,7 +259,10 @@ impl<O: Op, W: Waiting> Stream for Streamer<'_, O, W> {
                 self.tcp.send::<W>(&self.posted.to_be_bytes(), watch, &mut self.tally)?;
             } else {
                 let message = self.data.slot(self.posted);
-                self.tcp.send::<W>(message, watch, &mut self.tally)?;
+                self.tcp.send_message::<S, W>(message, watch, &mut self.tally)?;
+                if const { S::LENDS } {
+                    self.lent.push_back(self.tcp.ledger.lent());
+                }
             }
             self.posted += 1;
         }
@@ -336,7 +271,11 @@ impl<O: Op, W: Waiting> Stream for Streamer<'_, O, W> {
 
     #[inline]
     fn reap(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
-        let done = if const { O::FACTS.pulls() } { self.read_data(watch)? } else { self.read_ack(watch)? };
+        let done = match const { (O::FACTS.pulls(), S::LENDS) } {
+            (true, _) => self.read_data(watch)?,
+            (false, false) => self.read_ack(watch)?,
+            (false, true) => self.read_ack_and_take_back(watch)?,
+        };
         if done < self.done || done > self.posted {
             return Err(Error::invalid(
                 Step::Measure,
@@ -350,7 +289,7 @@ impl<O: Op, W: Waiting> Stream for Streamer<'_, O, W> {
     }
 }
 
-impl<O: Op, W> Payload for Streamer<'_, O, W> {
+impl<O: Op, W, S> Payload for Streamer<'_, O, W, S> {
     fn slots(&self) -> u64 {
         self.data.slots()
     }
@@ -371,17 +310,17 @@ impl<O: Op, W> Payload for Streamer<'_, O, W> {
 }
 
 /// The other end: takes data and acknowledges it, or for verbs that pull, takes requests and sends data.
-pub struct Taker<'s, O, W> {
+pub struct Taker<'s, O, W, S> {
     tcp: &'s Tcp,
     data: Ring,
     requests: [u8; 512 * REQUEST],
     partial: usize,
     taken: u64,
     tally: Tally,
-    _types: PhantomData<(O, W)>,
+    _types: PhantomData<(O, W, S)>,
 }
 
-impl<'s, O: Op, W: Waiting> Taker<'s, O, W> {
+impl<'s, O: Op, W: Waiting, S: Sending> Taker<'s, O, W, S> {
     /// A path for messages of `size` bytes spread over `slots` buffers.
     ///
     /// # Errors
@@ -421,20 +360,23 @@ impl<'s, O: Op, W: Waiting> Taker<'s, O, W> {
         self.partial = got % REQUEST;
         self.requests.copy_within(got - self.partial..got, 0);
         for _ in 0..new {
-            self.tcp.send::<W>(self.data.slot(self.taken), watch, &mut self.tally)?;
+            self.tcp.send_message::<S, W>(self.data.slot(self.taken), watch, &mut self.tally)?;
             self.taken += 1;
+        }
+        if const { S::LENDS } {
+            self.tcp.take_back()?;
         }
         Ok(new)
     }
 }
 
-impl<O, W> Counted for Taker<'_, O, W> {
+impl<O, W, S> Counted for Taker<'_, O, W, S> {
     fn tally(&self) -> Tally {
-        self.tally
+        Tally { empty_polls: self.tally.empty_polls, ..self.tcp.ledger.tally() }
     }
 }
 
-impl<O: Op, W: Waiting> Sink for Taker<'_, O, W> {
+impl<O: Op, W: Waiting, S: Sending> Sink for Taker<'_, O, W, S> {
     #[inline]
     fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         loop {
@@ -447,7 +389,11 @@ impl<O: Op, W: Waiting> Sink for Taker<'_, O, W> {
     }
 }
 
-impl<O: Op, W> Payload for Taker<'_, O, W> {
+impl<O: Op, W: Waiting, S: Sending> Payload for Taker<'_, O, W, S> {
+    fn settle(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
+        self.tcp.until_back::<W>(self.tcp.ledger.lent(), watch)
+    }
+
     fn slots(&self) -> u64 {
         self.data.slots()
     }

@@ -13,8 +13,8 @@ use verbmark::ops::Verb;
 use verbmark::plan::Test;
 use verbmark::result::{
     Bandwidth, Basis, Buffers, ClockFacts, Connection, CpuUse, Device, Direction, Document, End, Floor, Gid,
-    GidType, LinkLayer, MemoryKind, Point, Process, ResultRow, RowInterval, Shape, Side, TcpEnd, TestRecord,
-    Tool, Transport, Wait,
+    GidType, LinkLayer, MemoryKind, Point, Process, ResultRow, RowInterval, Shape, Side, TcpEnd, TcpOptions,
+    TestRecord, Tool, Transport, Wait,
 };
 
 pub const RUN_ID: &str = "0123456789abcdef0123456789abcdef";
@@ -78,6 +78,10 @@ pub fn end(side: Side) -> End {
             peer_address: Some(format!("{peer}:18515")),
             interface: Some("eth2".into()),
             same_link: Some(true),
+            send_buffer_bytes: Some(2_626_560),
+            receive_buffer_bytes: Some(131_072),
+            congestion: Some("cubic".into()),
+            busy_poll_us: Some(0),
         }),
     }
 }
@@ -114,6 +118,7 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         retry_count: 6,
         rnr_retry: 7,
         min_rnr_timer: 12,
+        tcp: TcpOptions::default(),
         verify: false,
         first: Side::Client,
         stall_timeout: Duration::from_secs(10),

@@ -31,8 +31,8 @@ impl Rig {
         let port = Port::open(&plan.site)?;
         let facts = port.facts();
         let choice = path::choose(&facts, &facts, None, |_| None)?;
-        let client = Prepared::new(&port, &plan.test, Side::Client, &choice)?;
-        let server = Prepared::new(&port, &plan.test, Side::Server, &choice)?;
+        let client = Prepared::new(&port, &plan.test, Side::Client)?;
+        let server = Prepared::new(&port, &plan.test, Side::Server)?;
         let (ours, theirs) = (client.endpoint(), server.endpoint());
         let reads = Reads::agree(&plan.test, &facts, &facts);
         Ok(Self {

@@ -9,8 +9,8 @@ use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::pattern::Pattern;
 use crate::verbs::{
-    Access, Address, Channel, Cq, Grh, Init, Mr, Qp, QpCaps, QpInit, Region, Registration, RemoteSlice, Rtr,
-    Rts, Slots, Transport,
+    Access, Address, Channel, Cq, Init, Mr, Qp, QpCaps, QpInit, Region, Registration, RemoteSlice, Rtr, Rts,
+    Slots, Transport,
 };
 
 mod completion;
@@ -89,7 +89,6 @@ pub struct Prepared {
     rdma: Rdma,
     psn: u32,
     port: u8,
-    gid_index: Option<u32>,
     lid: u16,
     access: Access,
 }
@@ -141,7 +140,7 @@ impl Prepared {
     ///
     /// # Errors
     /// What the device refused, with its limit.
-    pub fn new(port: &Port, test: &Test, side: Side, choice: &PathChoice) -> Result<Self> {
+    pub fn new(port: &Port, test: &Test, side: Side) -> Result<Self> {
         let layout = Layout::of(test)?;
         let context = port.context();
         let pd = context.alloc_pd()?;
@@ -192,12 +191,8 @@ impl Prepared {
             receives_posted: 0,
             taken: 0,
         };
-        let gid_index = choice.gids.as_ref().map(|(client, server)| match side {
-            Side::Client => client.index,
-            Side::Server => server.index,
-        });
         let psn = fresh_psn(test.payload_seed, side);
-        Ok(Self { rdma, psn, port: port.number(), gid_index, lid: port.attr().lid, access })
+        Ok(Self { rdma, psn, port: port.number(), lid: port.attr().lid, access })
     }
 
     /// What the other end needs.
@@ -231,22 +226,7 @@ impl Prepared {
         choice: &PathChoice,
         reads: Reads,
     ) -> Result<Rdma> {
-        let grh = match (&choice.gids, self.gid_index) {
-            (Some((client, server)), Some(index)) => Some(Grh {
-                dest: if self.rdma.side == Side::Client { server.gid } else { client.gid },
-                source_index: u8::try_from(index).map_err(|_| {
-                    Error::failed(
-                        Step::ChoosePath,
-                        format!("GID index {index} does not fit the 8 bits of an address"),
-                    )
-                    .with_remedy("choose an index below 256 with -x")
-                })?,
-                hop_limit: test.hop_limit,
-                traffic_class: test.traffic_class,
-                flow_label: test.flow_label,
-            }),
-            _ => None,
-        };
+        let grh = choice.route(self.rdma.side, test)?;
         self.rdma.qp.to_rtr(&Rtr {
             path_mtu: choice.mtu,
             dest_qpn: remote.qpn,
