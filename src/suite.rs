@@ -23,9 +23,15 @@ use crate::{cli, plan};
 /// The test binaries, a file of `src/bin` each.
 pub const TESTS: &[(Verb, Shape)] = &[
     (Verb::Send, Shape::Latency),
+    (Verb::Send, Shape::Bandwidth),
+    (Verb::Write, Shape::Latency),
     (Verb::Write, Shape::Bandwidth),
+    (Verb::WriteImm, Shape::Latency),
     (Verb::WriteImm, Shape::Bandwidth),
     (Verb::Read, Shape::Latency),
+    (Verb::Read, Shape::Bandwidth),
+    (Verb::FetchAdd, Shape::Latency),
+    (Verb::FetchAdd, Shape::Bandwidth),
 ];
 
 /// Runs the binary of `verb` and `shape`.

@@ -34,8 +34,10 @@ pub struct TestRecord {
     /// One completion for each this many sends.
     pub signal_every: u32,
     /// Work requests posted by one call.
+    #[serde(default = "one")]
     pub post_list: u32,
     /// Completions taken with one poll.
+    #[serde(default = "one")]
     pub cqe_batch: u32,
     /// Queue pairs.
     pub qps: u32,
@@ -88,6 +90,10 @@ pub struct TestRecord {
 /// What every run used whose document does not say.
 fn first_hop_limit() -> u8 {
     64
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl From<&Test> for TestRecord {

@@ -31,8 +31,11 @@ pub fn read() -> u64 {
 pub fn is_invariant() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        use core::arch::x86_64::__cpuid;
-        __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0
+        // Marked unsafe in the older of the compilers that build this, and safe in the newer.
+        #[allow(unused_unsafe)]
+        // SAFETY: every x86-64 processor has CPUID, and a leaf it does not know reads as zeros or as another.
+        let leaf = |leaf| unsafe { core::arch::x86_64::__cpuid(leaf) };
+        leaf(0x8000_0000).eax >= 0x8000_0007 && leaf(0x8000_0007).edx & (1 << 8) != 0
     }
     #[cfg(target_arch = "aarch64")]
     {
