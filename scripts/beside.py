@@ -18,8 +18,8 @@ class Failed(Exception):
 
 def end_as_asked():
     """Lets a signal end what was started, on its way out."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(128 + number))
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, lambda number, _: sys.exit(128 + number))
 
 
 def run(command, seconds):
@@ -83,7 +83,7 @@ def free_port():
 
 
 def in_turns(comparisons, rounds):
-    """Measures every side of every comparison once a round, whichever comes first in turns: what drifts, drifts for all.
+    """Measures every side of every comparison once a round, either first in turns: what drifts, drifts for both.
 
     A comparison has `sides`, two functions, and gets a list of values for each.
     """

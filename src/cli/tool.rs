@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 
 /// The options of `verbmark`.
 #[derive(Debug, Clone, Parser)]
@@ -28,6 +29,14 @@ pub enum Task {
 
     /// Show the table of a recorded run again, and write its CSV and histogram log
     Report(ReportArgs),
+
+    /// Write the manual page of every binary and subcommand
+    #[command(hide = true)]
+    Man(ManArgs),
+
+    /// Write the completions of every binary for a shell
+    #[command(hide = true)]
+    Completions(CompletionsArgs),
 }
 
 /// Options of `verbmark devices`.
@@ -56,6 +65,26 @@ pub struct ReportArgs {
     /// Write the histograms as an HdrHistogram interval log
     #[arg(long, value_name = "FILE")]
     pub hlog: Option<OsString>,
+}
+
+/// Options of `verbmark man`, which is for those who build packages.
+#[derive(Debug, Clone, Args)]
+pub struct ManArgs {
+    /// Where the pages go; created if it is not there
+    #[arg(value_name = "DIR")]
+    pub directory: OsString,
+}
+
+/// Options of `verbmark completions`, likewise.
+#[derive(Debug, Clone, Args)]
+pub struct CompletionsArgs {
+    /// For which shell
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+
+    /// Where the files go; created if it is not there
+    #[arg(value_name = "DIR")]
+    pub directory: OsString,
 }
 
 /// The command, as `--help` and the manual show it.

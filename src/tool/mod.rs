@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::suite;
 
 pub mod devices;
+mod manual;
 mod report;
 
 /// Runs `verbmark`.
@@ -20,6 +21,8 @@ fn run() -> Result<u8> {
         Ok(args) => match args.task {
             Task::Devices(args) => devices::run(&args),
             Task::Report(args) => report::run(&args),
+            Task::Man(args) => manual::pages(&args),
+            Task::Completions(args) => manual::completions(&args),
         },
         Err(error) => Ok(suite::told(&error)),
     }
