@@ -377,7 +377,7 @@ fn buffers_lie_on_the_node_that_was_named() {
 #[test]
 fn memory_may_be_relaxed_and_not_pinned_where_the_device_does_that() {
     let _turn = suite::turn();
-    for binary in BINARIES {
+    for binary in BINARIES.into_iter().chain(suite::ATOMICS) {
         let options = if binary == "write_lat" { "--odp" } else { "--odp --relaxed-ordering" };
         let document = loopback(binary, &format!("-d emu0 -n 50 --no-tcp --verify {options}"));
         assert_eq!(at(&document, "/test/on_demand_paging"), &json!(true), "{binary}");

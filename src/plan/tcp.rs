@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Test, Transport};
 use crate::cli::{MOST_BUSY_POLL, MOST_SOCKET_BUFFER, TcpArgs, is_congestion_name};
 use crate::error::{Error, Result};
+use crate::ops::ATOMIC_SIZE;
 
 /// Options of the socket at both ends; `None` leaves one as the kernel has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -62,6 +63,11 @@ impl TcpOptions {
                 Err(Error::usage(format!("{option} is for TCP, which --no-tcp leaves out"))
                     .with_remedy(format!("leave {option} or --no-tcp away")))
             }
+            _ if self.zero_copy && test.verb.facts().is_atomic() => Err(Error::usage(format!(
+                "--tcp-zerocopy has no meaning for {}: nothing but words of {ATOMIC_SIZE} bytes is sent",
+                test.verb
+            ))
+            .with_remedy("leave --tcp-zerocopy away")),
             _ => Ok(()),
         }
     }

@@ -24,7 +24,7 @@ pub const STEP: Duration = Duration::from_secs(15);
 /// How long the peer is given to say why, after a path failed.
 pub const LAST_WORD: Duration = Duration::from_millis(1500);
 
-/// Counter of the calls by which a socket lent its buffers to the kernel.
+/// Counter of the calls by which a socket lent its buffers to the kernel, and that came back.
 pub const LENT: &str = "zerocopy_sends";
 
 /// Counter of those that the kernel copied after all.

@@ -101,7 +101,8 @@ fn check_paging(test: &Test, port: &Port) -> Result<()> {
         send: !facts.is_one_sided(),
         receive: facts.arrival == Arrival::RecvCompletion,
         write: facts.is_one_sided() && !facts.pulls(),
-        read: facts.pulls(),
+        read: facts.pulls() && !facts.is_atomic(),
+        atomic: facts.is_atomic(),
     };
     let has = port.context().on_demand_paging(Service::Rc)?;
     if has.covers(needed) {

@@ -51,9 +51,9 @@ pub trait Aside {
 pub struct Tally {
     /// Polls that found nothing.
     pub empty_polls: u64,
-    /// Calls by which a socket lent its buffers to the kernel.
+    /// Calls by which a socket lent its buffers to the kernel, and that are back.
     pub lent: u64,
-    /// Those of them that the kernel has copied after all, as far as it has told.
+    /// Those of them that the kernel has copied after all.
     pub copied: u64,
 }
 

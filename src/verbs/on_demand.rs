@@ -1,8 +1,8 @@
 //! On-demand paging: what a device can do with memory that is not pinned.
 
 use ibverbs_sys::{
-    IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_WRITE,
-    ibv_odp_caps,
+    IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_ATOMIC, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV,
+    IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_WRITE, ibv_odp_caps,
 };
 
 use super::device::Context;
@@ -20,6 +20,8 @@ pub struct OnDemandPaging {
     pub write: bool,
     /// RDMA READs.
     pub read: bool,
+    /// Atomics.
+    pub atomic: bool,
 }
 
 impl OnDemandPaging {
@@ -35,6 +37,7 @@ impl OnDemandPaging {
             receive: has(IBV_ODP_SUPPORT_RECV),
             write: has(IBV_ODP_SUPPORT_WRITE),
             read: has(IBV_ODP_SUPPORT_READ),
+            atomic: has(IBV_ODP_SUPPORT_ATOMIC),
         }
     }
 
@@ -45,14 +48,20 @@ impl OnDemandPaging {
             (self.receive, other.receive),
             (self.write, other.write),
             (self.read, other.read),
+            (self.atomic, other.atomic),
         ];
         pairs.iter().all(|(has, needs)| *has || !needs)
     }
 
     /// The operations by name; "nothing" if there are none.
     pub fn names(self) -> String {
-        let all =
-            [(self.send, "send"), (self.receive, "receive"), (self.write, "write"), (self.read, "read")];
+        let all = [
+            (self.send, "send"),
+            (self.receive, "receive"),
+            (self.write, "write"),
+            (self.read, "read"),
+            (self.atomic, "atomic"),
+        ];
         let names: Vec<_> = all.iter().filter_map(|(has, name)| has.then_some(*name)).collect();
         if names.is_empty() { "nothing".into() } else { names.join(", ") }
     }
@@ -81,7 +90,7 @@ mod tests {
         let mut caps = ibv_odp_caps { general_caps: 1, ..Default::default() };
         caps.per_transport_caps.rc_odp_caps = 1 | 2 | 8;
         let rc = OnDemandPaging::from_raw(&caps, Transport::Rc);
-        assert_eq!(rc, OnDemandPaging { send: true, receive: true, write: false, read: true });
+        assert_eq!(rc, OnDemandPaging { send: true, receive: true, write: false, read: true, atomic: false });
         assert_eq!(rc.names(), "send, receive, read");
         assert_eq!(OnDemandPaging::from_raw(&caps, Transport::Uc).names(), "nothing");
         assert!(rc.covers(OnDemandPaging { read: true, ..Default::default() }));

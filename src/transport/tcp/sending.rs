@@ -40,6 +40,8 @@ pub(super) struct Ledger {
     lent: Cell<u64>,
     /// All calls before this one are back.
     returned: Cell<u64>,
+    /// Calls that came back, whatever their order, and those of them whose data was copied.
+    back: Cell<u64>,
     copied: Cell<u64>,
     /// Calls that came back before an earlier one did. TCP keeps the order but for a socket that is torn down.
     early: RefCell<Vec<(u64, u64)>>,
@@ -56,9 +58,9 @@ impl Ledger {
         self.returned.get()
     }
 
-    /// The same as a tally.
+    /// The same as a tally: of calls that are back, since only of those it is known whether they were copied.
     pub(super) fn tally(&self) -> Tally {
-        Tally { lent: self.lent.get(), copied: self.copied.get(), ..Tally::default() }
+        Tally { lent: self.back.get(), copied: self.copied.get(), ..Tally::default() }
     }
 
     fn lend(&self, stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
@@ -101,6 +103,7 @@ impl Ledger {
     fn enter(&self, first: u32, last: u32, copied: bool) {
         let begin = self.returned.get() + u64::from(first.wrapping_sub(self.returned.get() as u32));
         let end = begin + u64::from(last.wrapping_sub(first)) + 1;
+        self.back.set(self.back.get() + (end - begin));
         if copied {
             self.copied.set(self.copied.get() + (end - begin));
         }
@@ -175,6 +178,7 @@ mod tests {
         assert_eq!((ledger.returned(), ledger.tally().copied), (5, 3));
         ledger.enter(5, 5, false);
         assert_eq!(ledger.returned(), 7);
+        assert_eq!((ledger.tally().lent, ledger.tally().copied), (7, 3));
     }
 
     #[test]
