@@ -97,8 +97,10 @@ fn messages_without_a_copy_arrive_whole_and_the_kernels_copies_are_counted() {
                             .map_or(0, |n| n.as_u64().expect("schema"))
                     };
                     let (lent, copied) = (count("zerocopy_sends"), count("zerocopy_copied"));
-                    // The last one may come back after the count is taken.
-                    assert_eq!(lent + 1 >= 300, sends, "{end} lent {lent}: {what}");
+                    // Of a ping-pong the last may come back after the count is taken; who answers a stream of requests
+                    // waits for none.
+                    let least = if binary == "read_bw" { 1 } else { 299 };
+                    assert_eq!(lent >= least, sends, "{end} lent {lent}: {what}");
                     assert_eq!(copied, lent, "{end}: {what}");
                 }
             }
