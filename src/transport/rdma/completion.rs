@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::{Error, Step};
 use crate::measure::{Halt, Waiting, Wake, Watch};
-use crate::verbs::{Channel, Cq, Wc, WcStatus};
+use crate::verbs::{Channel, Cq, PollFailed, Wc, WcStatus};
 
 /// A completion queue with the channel that may wake its owner.
 pub(super) struct Source<'a> {
@@ -34,6 +34,24 @@ pub(super) struct Other<'a> {
     pub(super) cq: &'a Cq,
     /// The identifier of the last successful completion taken from it.
     pub(super) done: &'a mut u64,
+}
+
+/// Polls for one completion as often as `W` polls in a row, after a poll that found nothing. Returns the last outcome.
+///
+/// Apart from [`Source::wait`], whose preparations would cost a short wait more than the wait itself.
+#[inline(always)]
+pub(super) fn spin<W: Waiting>(cq: &Cq, into: &mut Wc, empty_polls: &mut u64) -> Result<bool, PollFailed> {
+    for empty in 1..W::POLLS {
+        match cq.poll_one(into) {
+            Ok(false) => {}
+            outcome => {
+                *empty_polls += u64::from(empty);
+                return outcome;
+            }
+        }
+    }
+    *empty_polls += u64::from(W::POLLS - 1);
+    Ok(false)
 }
 
 impl Source<'_> {

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::slice;
 
-use super::completion::{Other, Source};
+use super::completion::{Other, Source, spin};
 use super::{Rdma, Shape};
 use crate::error::{Error, Step};
 use crate::measure::{Halt, RoundTrip, Spin, Waiting, Watch};
@@ -130,6 +130,13 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         watch: &Watch<'_>,
     ) -> Result<(), Halt> {
         let rdma = &mut *self.rdma;
+        let first = match first {
+            Ok(false) => spin::<W>(&rdma.recv_cq, &mut self.wc, &mut self.tally.empty_polls),
+            found => found,
+        };
+        if matches!(first, Ok(true)) && self.wc.is_success() {
+            return Ok(());
+        }
         let source = Source { cq: &rdma.recv_cq, channel: rdma.recv_channel.as_ref() };
         let other = Other { cq: &rdma.send_cq, done: &mut rdma.reaped };
         let (first, into) = (rdma.recv_cq.polled(first), slice::from_mut(&mut self.wc));
@@ -151,6 +158,13 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         watch: &Watch<'_>,
     ) -> Result<(), Halt> {
         let rdma = &*self.rdma;
+        let first = match first {
+            Ok(false) => spin::<W>(&rdma.send_cq, &mut self.wc, &mut self.tally.empty_polls),
+            found => found,
+        };
+        if matches!(first, Ok(true)) && self.wc.is_success() {
+            return Ok(());
+        }
         let source = Source { cq: &rdma.send_cq, channel: rdma.send_channel.as_ref() };
         let (first, into) = (rdma.send_cq.polled(first), slice::from_mut(&mut self.wc));
         source.wait::<W>(first, into, None, watch, &mut self.tally.empty_polls).map(drop)
