@@ -119,16 +119,13 @@ impl Linked<'_> {
     /// Whether it asks for a completion.
     #[inline]
     pub fn set_signalled(&mut self, signalled: bool) {
-        // SAFETY: the request is alive and its list is borrowed for us alone.
-        unsafe { (*self.0.wr()).send_flags = self.0.flags() | if signalled { SIGNALED } else { 0 } };
+        self.0.set_signalled(signalled);
     }
 
     /// [`Sender::set_solicited`]
     #[inline]
     pub fn set_solicited(&mut self, solicited: bool) {
         self.0.set_solicited(solicited);
-        // SAFETY: as above.
-        unsafe { (*self.0.wr()).send_flags = self.0.flags() | (*self.0.wr()).send_flags & SIGNALED };
     }
 
     /// [`Sender::set_imm`]

@@ -108,10 +108,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     fn post_signalled(&mut self) -> Result<(), Error> {
         self.rdma.until_signal = self.rdma.signal_every;
         self.sender.set_id(self.rdma.sent);
-        self.sender.set_signalled(true);
-        self.sender.post()?;
-        self.sender.set_signalled(false);
-        Ok(())
+        self.sender.post_signalled()
     }
 
     #[inline(always)]
