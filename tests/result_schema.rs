@@ -186,6 +186,7 @@ const ADDED: &[&str] = &[
     "/local/buffers",
     "/local/device/pkey_index",
     "/local/device/pkey",
+    "/results/0/threads",
 ];
 
 #[test]
