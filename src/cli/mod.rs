@@ -121,9 +121,13 @@ pub struct ShapeArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub warm_up: Option<Duration>,
 
-    /// Transport service
-    #[arg(short, long, value_name = "RC", default_value = "RC", ignore_case = true, value_parser = ["RC"])]
+    /// Transport service: all verbs run over RC; send, write and write_imm over UC; send over UD, up to the path's MTU
+    #[arg(short, long, value_name = "SERVICE", default_value = "RC", ignore_case = true, value_parser = ["RC", "UC", "UD"])]
     pub connection: String,
+
+    /// How long a message over UC or UD may take before it counts as lost, at least 100us
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = parse_loss_timeout)]
+    pub loss_timeout: Duration,
 
     /// Operation: what is added is 1, and what is swapped in is one more than was there
     #[arg(short = 'A', long, value_name = "OPERATION", default_value = "fetch_add", hide = true, ignore_case = true,
@@ -336,6 +340,18 @@ fn parse_positive_duration(text: &str) -> Result<Duration, String> {
     if duration.is_zero() { Err("must be longer than zero".into()) } else { Ok(duration) }
 }
 
+/// Shortest time after which a message counts as lost: a loop looks at the clock every 40 us or so while it waits.
+pub const SHORTEST_LOSS_TIMEOUT: Duration = Duration::from_micros(100);
+
+fn parse_loss_timeout(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        duration if duration < SHORTEST_LOSS_TIMEOUT => {
+            Err(format!("a loop that waits cannot tell less than {} us", SHORTEST_LOSS_TIMEOUT.as_micros()))
+        }
+        duration => Ok(duration),
+    }
+}
+
 fn parse_inline(text: &str) -> Result<u32, String> {
     const MOST: u64 = 4096;
     match parse_size(text)? {
@@ -477,6 +493,7 @@ mod tests {
             "host --loopback",
             "-a -s 64",
             "-c XRC",
+            "--loss-timeout 99us",
             "-I 1G",
             "--label novalue",
             "-s 18446744073709551616",

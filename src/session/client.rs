@@ -13,7 +13,7 @@ use crate::measure::{Clock, ClockSource, Counter, Raw, Sleep, Spin, Ticks, Waiti
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
 use crate::ops::{Op, Visitor};
-use crate::plan::{Plan, Shape, Side, Test, Transport, Wait};
+use crate::plan::{Connection, Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
@@ -165,9 +165,12 @@ impl Session<'_> {
     fn choose_path(&self, control: &mut Control, port: &Port, test: &mut Test) -> Result<Agreed> {
         let theirs: PortFacts = control.recv("the facts of the server's port", STEP)?;
         let ours = port.facts();
+        let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
+        let choice = path::choose(&ours, &theirs, test.mtu, route)?;
         let most = ours.max_message.min(theirs.max_message);
         if self.plan.is_sweep {
-            test.sizes.retain(|size| *size <= most);
+            let cut = if test.connection == Connection::Ud { most.min(choice.mtu.into()) } else { most };
+            test.sizes.retain(|size| *size <= cut);
         }
         if let Some(size) = test.sizes.iter().find(|size| **size > most) {
             return Err(Error::failed(
@@ -188,8 +191,6 @@ impl Session<'_> {
             )
             .with_remedy("choose another device with -d, or another test"));
         }
-        let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
-        let choice = path::choose(&ours, &theirs, test.mtu, route)?;
         choice.admit(test)?;
         Ok(Agreed { choice, ours, theirs })
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Step};
-use crate::plan::{HOP_LIMIT, Side, Test};
+use crate::plan::{Connection, HOP_LIMIT, Side, Test};
 use crate::verbs::{Gid, GidType, Grh, LinkLayer};
 
 /// One entry of a port's GID table, with what the host knows of the address behind it.
@@ -86,8 +86,22 @@ impl PathChoice {
     /// Agrees to a test that is to run over this path.
     ///
     /// # Errors
-    /// Values for a header that packets on this path do not have.
+    /// Values for a header that packets on this path do not have, or datagrams beyond its MTU.
     pub fn admit(&self, test: &Test) -> Result<()> {
+        let beyond = |size: &&u64| test.connection == Connection::Ud && **size > self.mtu.into();
+        if let Some(size) = test.sizes.iter().find(beyond) {
+            return Err(Error::failed(
+                Step::ChoosePath,
+                format!(
+                    "size {size} is beyond the path's MTU: a datagram is one packet of at most {} bytes",
+                    self.mtu
+                ),
+            )
+            .with_remedy(format!(
+                "use -s {} or less, raise the MTU (-m) where both ports have more, or use -c UC",
+                self.mtu
+            )));
+        }
         let asked = [
             ("--tclass", u32::from(test.traffic_class), 0),
             ("--flow-label", test.flow_label, 0),

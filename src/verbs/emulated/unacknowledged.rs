@@ -69,6 +69,9 @@ impl Qp {
         let packets = queue.packets(local.total);
         queue.psn = queue.psn.wrapping_add(packets) & PSN_MASK;
         let Some(peer) = &queue.peer else { return Ok(local.total as u32) };
+        if queue.faulty && self.loses(position) {
+            return Ok(local.total as u32);
+        }
         let mut responder = peer.responder.lock();
         let accepting = responder.accepting || peer.establishes(&mut responder, self.number, None);
         let taken = if !accepting {
