@@ -6,7 +6,7 @@ use super::establish::{self, Agreed, Paths};
 use super::lane::{LAST_WORD, Lane, STEP};
 use super::phase::{self, Measured};
 use super::row::{Recorder, disturbances, row};
-use super::{Process, ends};
+use super::{Process, ends, lossy};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{Clock, ClockSource, Counter, Raw, Sleep, Spin, Ticks, Waiting, floor};
@@ -312,12 +312,16 @@ impl AtClient<'_> {
     }
 
     fn sending<O: Op, W: Waiting, S: tcp::Sending>(self) -> Result<Measured> {
-        let Self { lane, paths, transport, size, recorder } = self;
+        let Self { lane, paths, transport, size: bytes, recorder } = self;
         let missing = || Error::failed(Step::Measure, "the path of this point was not connected");
-        let (pulls, size) = (O::FACTS.pulls(), size as usize);
+        let (pulls, size) = (O::FACTS.pulls(), bytes as usize);
         match (transport, lane.test.shape) {
             (Transport::Rdma, Shape::Latency) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
+                if lane.may_lose(transport) {
+                    let mut path = rdma::Lossy::<O, W, false>::new(rdma, size);
+                    return lossy::latency_client(lane, &mut path, transport, bytes, &mut recorder.histogram);
+                }
                 let mut path = rdma::PingPong::<O, W>::new(rdma, size);
                 phase::latency_client(lane, &mut path, transport, &mut recorder.histogram)
             }

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, STEP};
-use super::{Process, client, ends, phase};
+use super::{Process, client, ends, lossy, phase};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
-use crate::measure::{Clock, Sleep, Spin, Waiting};
+use crate::measure::{Clock, Sink, Sleep, Spin, Waiting};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{Control, Identity, Incoming, Listener, Token};
 use crate::ops::{Arrival, Op, Peer, Visitor};
@@ -17,6 +17,7 @@ use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::rdma::{self, Port};
 use crate::transport::tcp;
+use crate::transport::{Counted, Gaps};
 
 /// Serves one test. Strangers and refused clients do not end it.
 ///
@@ -327,6 +328,10 @@ impl AtServer<'_> {
                     let mut aside = rdma::Passive::<O>::new(rdma, size);
                     return phase::passive_server(lane, transport, bytes, &mut aside);
                 }
+                if lane.may_lose(transport) {
+                    let mut path = rdma::Lossy::<O, W, true>::new(rdma, size);
+                    return phase::latency_server(lane, &mut path, transport);
+                }
                 phase::latency_server(lane, &mut rdma::PingPong::<O, W>::new(rdma, size), transport)
             }
             (Transport::Tcp, Shape::Latency) => {
@@ -341,10 +346,10 @@ impl AtServer<'_> {
                 }
                 if lane.test.qps > 1 || lane.test.shared_receive {
                     let mut path = rdma::Gatherer::<O, W>::new(rdma, size);
-                    return phase::bandwidth_server(lane, &mut path, transport, pulls);
+                    return take(lane, &mut path, bytes, pulls);
                 }
                 let mut path = rdma::Taker::<O, W>::new(rdma, size);
-                phase::bandwidth_server(lane, &mut path, transport, pulls)
+                take(lane, &mut path, bytes, pulls)
             }
             (Transport::Tcp, Shape::Bandwidth) => {
                 let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
@@ -353,5 +358,14 @@ impl AtServer<'_> {
                 phase::bandwidth_server(lane, &mut path, transport, pulls)
             }
         }
+    }
+}
+
+/// Takes the messages of a bandwidth point over RDMA, whose receiver alone knows how many there are if some may be lost.
+fn take<P: Sink + Gaps + Counted>(lane: &mut Lane, path: &mut P, size: u64, pulls: bool) -> Result<()> {
+    if lane.may_lose(Transport::Rdma) {
+        lossy::bandwidth_server(lane, path, Transport::Rdma, size)
+    } else {
+        phase::bandwidth_server(lane, path, Transport::Rdma, pulls)
     }
 }
