@@ -153,6 +153,7 @@ pub struct Test {
     /// Longest wait for any progress inside a loop.
     pub stall_timeout: Duration,
     /// How long a message of an unreliable service may take before it counts as lost, from 100 us.
+    #[serde(default)]
     pub loss_timeout: Duration,
 }
 

@@ -9,16 +9,19 @@ use super::row::{Recorder, disturbances, row};
 use super::{Process, ends, lossy};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
-use crate::measure::{Clock, ClockSource, Counter, Raw, Sleep, Spin, Ticks, Waiting, floor};
+use crate::measure::{
+    BandwidthSample, Clock, ClockSource, Counter, Raw, Sleep, Spin, Stream, Ticks, Waiting, floor,
+};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
-use crate::ops::{Op, Visitor};
+use crate::ops::{Arrival, Op, Visitor};
 use crate::plan::{Connection, Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
 use crate::transport::rdma::{self, Lists, Port, Single};
 use crate::transport::tcp;
+use crate::transport::{Counted, Payload};
 
 /// Measures against the server on `host`.
 ///
@@ -318,7 +321,7 @@ impl AtClient<'_> {
         match (transport, lane.test.shape) {
             (Transport::Rdma, Shape::Latency) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
-                if lane.may_lose(transport) {
+                if const { O::FACTS.runs_over(Connection::Uc) } && lane.may_lose(transport) {
                     let mut path = rdma::Lossy::<O, W, false>::new(rdma, size);
                     return lossy::latency_client(lane, &mut path, transport, bytes, &mut recorder.histogram);
                 }
@@ -336,19 +339,19 @@ impl AtClient<'_> {
                 match (lane.test.qps, lane.test.post_list) {
                     (1, 1) => {
                         let mut path = rdma::Streamer::<O, W, Single>::new(rdma, size);
-                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                        stream::<O, _>(lane, &mut path, sample)
                     }
                     (1, _) => {
                         let mut path = rdma::Streamer::<O, W, Lists>::new(rdma, size);
-                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                        stream::<O, _>(lane, &mut path, sample)
                     }
                     (_, 1) => {
                         let mut path = rdma::Spreader::<O, W, Single>::new(rdma, size);
-                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                        stream::<O, _>(lane, &mut path, sample)
                     }
                     _ => {
                         let mut path = rdma::Spreader::<O, W, Lists>::new(rdma, size);
-                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                        stream::<O, _>(lane, &mut path, sample)
                     }
                 }
             }
@@ -360,6 +363,20 @@ impl AtClient<'_> {
             }
         }
     }
+}
+
+/// A stream over RDMA, whose receiver measures it where that is told of messages and some may be lost.
+fn stream<O: Op, P: Stream + Payload + Counted>(
+    lane: &mut Lane,
+    path: &mut P,
+    sample: &mut BandwidthSample,
+) -> Result<Measured> {
+    let is_told =
+        const { O::FACTS.runs_over(Connection::Uc) && matches!(O::FACTS.arrival, Arrival::RecvCompletion) };
+    if is_told && lane.may_lose(Transport::Rdma) {
+        return lossy::bandwidth_client(lane, path, Transport::Rdma);
+    }
+    phase::bandwidth_client(lane, path, Transport::Rdma, O::FACTS.pulls(), sample)
 }
 
 /// What the loop of this test costs on this core when the path costs nothing.

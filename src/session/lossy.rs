@@ -35,6 +35,19 @@ pub fn nothing_arrived(lane: &Lane, step: Step, sent: u64) -> Error {
         ))
 }
 
+/// The error of a ping-pong none of whose replies came in time.
+fn no_reply(lane: &Lane, step: Step, trips: &Trips) -> Error {
+    if trips.late == 0 {
+        return nothing_arrived(lane, step, trips.begun);
+    }
+    let limit = lane.test.loss_timeout.as_secs_f64() * 1e3;
+    Error::failed(
+        step,
+        format!("{} replies to {} messages came, all later than {limit} ms", trips.late, trips.begun),
+    )
+    .with_remedy("raise --loss-timeout")
+}
+
 /// The client's end of a latency point.
 ///
 /// # Errors
@@ -57,7 +70,7 @@ pub fn latency_client<P: LossyTrip + Counted>(
     }
     phase::end(lane, transport, Step::Check, vec![checked.begun])?;
     if checked.made == 0 {
-        return Err(nothing_arrived(lane, Step::Check, checked.begun));
+        return Err(no_reply(lane, Step::Check, &checked));
     }
 
     lane.control.set_step(Step::WarmUp);
@@ -76,7 +89,7 @@ pub fn latency_client<P: LossyTrip + Counted>(
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let report = phase::end(lane, transport, Step::Measure, vec![trips.begun])?;
     if histogram.samples() == 0 {
-        return Err(nothing_arrived(lane, Step::Measure, trips.begun));
+        return Err(no_reply(lane, Step::Measure, &trips));
     }
     phase::begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(opened);

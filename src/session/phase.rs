@@ -242,9 +242,6 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     pulls: bool,
     sample: &mut BandwidthSample,
 ) -> Result<Measured> {
-    if lane.may_lose(transport) && lane.test.is_measured_by_receiver() {
-        return lossy::bandwidth_client(lane, path, transport);
-    }
     let all = path.positions().len() as u64;
     check_messages(lane, path, transport, CHECKED.max(all), pulls, Step::Check)?;
 

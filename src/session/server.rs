@@ -11,7 +11,7 @@ use crate::measure::{Clock, Sink, Sleep, Spin, Waiting};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{Control, Identity, Incoming, Listener, Token};
 use crate::ops::{Arrival, Op, Peer, Visitor};
-use crate::plan::{self, Plan, Shape, Side, Test, Transport, Wait};
+use crate::plan::{self, Connection, Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, Status, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
@@ -328,7 +328,7 @@ impl AtServer<'_> {
                     let mut aside = rdma::Passive::<O>::new(rdma, size);
                     return phase::passive_server(lane, transport, bytes, &mut aside);
                 }
-                if lane.may_lose(transport) {
+                if const { O::FACTS.runs_over(Connection::Uc) } && lane.may_lose(transport) {
                     let mut path = rdma::Lossy::<O, W, true>::new(rdma, size);
                     return phase::latency_server(lane, &mut path, transport);
                 }

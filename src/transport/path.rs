@@ -469,6 +469,21 @@ mod tests {
     }
 
     #[test]
+    fn datagrams_beyond_the_mtu_are_refused() {
+        let mut a = port("a", vec![gid(1, "10.7.0.1", RoceV2, 24)]);
+        a.active_mtu = 1024;
+        let choice = choose(&a, &a, None, |_| None).unwrap();
+        for (line, refused) in [("-c UD -s 1k", false), ("-c UD -s 64,2k", true), ("-c UC -s 2k", false)] {
+            let words = std::iter::once("x").chain(line.split_whitespace()).map(Into::into);
+            let typed = crate::cli::parse("x", "about", words).unwrap();
+            let plan = crate::plan::resolve(typed, crate::ops::Verb::Send, crate::plan::Shape::Latency, 1);
+            let outcome = choice.admit(&plan.unwrap().test);
+            assert_eq!(outcome.is_err(), refused, "{line}");
+            assert!(outcome.err().is_none_or(|error| error.message.contains("size 2048")));
+        }
+    }
+
+    #[test]
     fn the_smaller_active_mtu_holds_and_a_larger_one_is_refused() {
         let mut a = port("a", vec![gid(1, "10.7.0.1", RoceV2, 24)]);
         let b = a.clone();
