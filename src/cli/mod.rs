@@ -11,9 +11,12 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::units::{parse_duration, parse_size};
 
+mod durations;
 mod sizes;
 pub mod tool;
 
+pub use durations::SHORTEST_LOSS_TIMEOUT;
+use durations::{parse_loss_timeout, parse_positive_duration};
 pub use sizes::SizeSpec;
 
 /// The options of one test binary.
@@ -333,23 +336,6 @@ fn atomic_parser() -> impl clap::builder::TypedValueParser<Value = String> {
         PossibleValue::new("fetch_add").alias("FETCH_AND_ADD"),
         PossibleValue::new("compare_swap").alias("CMP_AND_SWP").alias("CMP_AND_SWAP"),
     ])
-}
-
-fn parse_positive_duration(text: &str) -> Result<Duration, String> {
-    let duration = parse_duration(text)?;
-    if duration.is_zero() { Err("must be longer than zero".into()) } else { Ok(duration) }
-}
-
-/// Shortest time after which a message counts as lost: a loop looks at the clock every 40 us or so while it waits.
-pub const SHORTEST_LOSS_TIMEOUT: Duration = Duration::from_micros(100);
-
-fn parse_loss_timeout(text: &str) -> Result<Duration, String> {
-    match parse_duration(text)? {
-        duration if duration < SHORTEST_LOSS_TIMEOUT => {
-            Err(format!("a loop that waits cannot tell less than {} us", SHORTEST_LOSS_TIMEOUT.as_micros()))
-        }
-        duration => Ok(duration),
-    }
 }
 
 fn parse_inline(text: &str) -> Result<u32, String> {

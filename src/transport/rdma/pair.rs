@@ -6,8 +6,8 @@ use super::prepare::Reads;
 use crate::error::Result;
 use crate::plan::{Connection, Test};
 use crate::verbs::{
-    Access, Address, Destination, Init, Opcode, Pd, Qp, QpCaps, QpInit, Receiver, RemoteSlice, Rtr, Rts,
-    Sender, Slice, Transport, UdInit, UdQp,
+    Access, Address, Destination, Init, Opcode, Pd, Qp, QpCaps, QpInit, ReceiveRing, Receiver, RemoteSlice,
+    Rtr, Rts, Sender, Slice, Slots, Transport, UdInit, UdQp,
 };
 
 /// A queue pair that talks to one of the peer's.
@@ -138,6 +138,19 @@ impl Pair {
         match self {
             Self::Connected(qp) => qp.sender(opcode, local, remote, inline),
             Self::Datagram(qp, to) => qp.sender(opcode, local, to.clone(), inline),
+        }
+    }
+
+    pub(super) fn receive_ring(
+        &self,
+        local: Slice,
+        slots: Slots,
+        next: usize,
+        id: impl Fn(usize) -> u64,
+    ) -> ReceiveRing {
+        match self {
+            Self::Connected(qp) => qp.receive_ring(local, slots, next, id),
+            Self::Datagram(qp, _) => qp.receive_ring(local, slots, next, id),
         }
     }
 

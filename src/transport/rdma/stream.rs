@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Stream, Waiting, Watch};
 use crate::ops::Op;
 use crate::transport::{Checked, Counted, Gaps, Payload, Tally};
-use crate::verbs::{Receiver, Wc};
+use crate::verbs::{ReceiveRing, Wc};
 
 /// Posts messages of verb `O` as `P` hands them over, waiting for completions as `W` says.
 pub struct Streamer<'r, O, W, P> {
@@ -21,7 +21,7 @@ pub struct Streamer<'r, O, W, P> {
     wcs: Box<[Wc]>,
     size: usize,
     tally: Tally,
-    _types: PhantomData<(O, W)>,
+    _types: PhantomData<fn() -> (O, W)>,
 }
 
 impl<'r, O: Op, W: Waiting, P: Posting> Streamer<'r, O, W, P> {
@@ -108,13 +108,13 @@ impl<O: Op, W, P> Payload for Streamer<'_, O, W, P> {
 pub struct Taker<'r, O, W> {
     queue: &'r mut Queue,
     shared: &'r Shared,
-    receiver: Receiver,
+    receives: ReceiveRing,
     wcs: Box<[Wc]>,
     size: usize,
     /// Messages of a phase that is checked, on a path that may lose some.
     landed: Vec<Landed>,
     tally: Tally,
-    _types: PhantomData<(O, W)>,
+    _types: PhantomData<fn() -> (O, W)>,
 }
 
 impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
@@ -123,16 +123,16 @@ impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
         debug_assert_eq!(rdma.shared.shape, Shape::Bandwidth);
         let Rdma { queues, shared } = rdma;
         let queue = &mut queues[0];
-        let receiver = queue.receiver(shared, shared.layout.stride);
+        let receives = queue.receives(shared);
         let wcs = vec![Wc::EMPTY; shared.cqe_batch].into();
         let (landed, tally) = (Vec::new(), Tally::default());
-        Self { queue, shared, receiver, wcs, size, landed, tally, _types: PhantomData }
+        Self { queue, shared, receives, wcs, size, landed, tally, _types: PhantomData }
     }
 
     /// Makes room for as many as have come, the first `got` completions.
     #[inline(always)]
     fn note<const VERIFY: bool>(&mut self, got: usize) -> Result<u64, Halt> {
-        self.receiver.post_run(got)?;
+        self.receives.post(got)?;
         let first = self.queue.taken;
         self.queue.receives_posted += got as u64;
         self.queue.taken += got as u64;

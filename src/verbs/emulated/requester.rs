@@ -365,12 +365,6 @@ impl Qp {
         self.pd.context.faults.corrupt.is_some_and(|every| position.wrapping_add(1).is_multiple_of(every))
     }
 
-    /// The message of this work request is one that must not arrive at all.
-    #[cold]
-    pub(super) fn loses(&self, position: u32) -> bool {
-        self.pd.context.faults.lose.is_some_and(|every| position.wrapping_add(1).is_multiple_of(every))
-    }
-
     /// Tells of a success, if it is to be told.
     #[inline(always)]
     pub(super) fn complete(&self, queue: &mut SendQueue, wr: &ibv_send_wr, position: u32, len: u32) {

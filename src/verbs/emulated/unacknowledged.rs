@@ -95,6 +95,12 @@ impl Qp {
         Ok(local.total as u32)
     }
 
+    /// The message of this work request is one that must not arrive at all.
+    #[cold]
+    fn loses(&self, position: u32) -> bool {
+        self.pd.context.faults.lose.is_some_and(|every| position.wrapping_add(1).is_multiple_of(every))
+    }
+
     /// Turns the send queue to where this datagram goes. Looking the target up takes time, and most go where the one
     /// before went.
     ///
