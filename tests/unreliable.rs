@@ -58,10 +58,12 @@ fn every_verb_is_measured_over_the_services_that_have_it() {
             let options = format!("-c {service} -d emu0 --no-tcp -s 1,64,4k -n 200 --verify {option}");
             let (finished, document) = run(binary, "", &options);
             let what = format!("{binary} {service} {wait}");
-            finished.exits(0);
+            let finished = finished.exits(0);
             assert_eq!(text(&document, "/test/connection"), service, "{what}");
             assert_eq!(at(&document, "/test/loss_timeout_s"), &json!(0.05), "{what}");
             assert_eq!(rows(&document).len(), 3, "{what}: {document:#}");
+            let said = finished.stdout.contains("the rate is that of what was sent");
+            assert_eq!(said, binary == "write_bw", "{what}: {}", finished.stdout);
             for row in rows(&document) {
                 assert_eq!(at(row, "/validity/ok"), &json!(true), "{what}: {row:#}");
                 assert_eq!(text(row, "/measured_by"), measured_by(binary), "{what}");

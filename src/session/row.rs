@@ -128,6 +128,15 @@ pub fn disturbances(document: &mut Document, row: &mut ResultRow) {
             document.warn("preempted", line);
         }
     }
+    let service = document.test.as_ref().map(|test| test.connection).filter(|service| !service.is_reliable());
+    if let (Some(service), Transport::Rdma, true, None) =
+        (service, row.transport, row.bandwidth.is_some(), row.received)
+    {
+        document.note(
+            "sent_rate",
+            format!("over {service} nobody is told of what this verb delivers: the rate is that of what was sent"),
+        );
+    }
     if let (Some(sent), Some(lost @ 1..), true) = (row.sent, row.lost, row.validity.ok) {
         let share = 100.0 * lost as f64 / sent as f64;
         let late = match row.late_replies {
