@@ -188,6 +188,7 @@ const ADDED: &[&str] = &[
     "/local/buffers",
     "/local/device/pkey_index",
     "/local/device/pkey",
+    "/results/0/threads",
 ];
 
 #[test]

@@ -13,11 +13,14 @@ use crate::units::{parse_duration, parse_size};
 
 mod durations;
 mod sizes;
+mod socket;
 pub mod tool;
 
 pub use durations::SHORTEST_LOSS_TIMEOUT;
 use durations::{parse_loss_timeout, parse_positive_duration};
 pub use sizes::SizeSpec;
+pub use socket::{MOST_BUSY_POLL, MOST_SOCKET_BUFFER, is_congestion_name};
+use socket::{parse_congestion, parse_socket_buffer};
 
 /// The options of one test binary.
 #[derive(Debug, Clone, Parser)]
@@ -158,9 +161,13 @@ pub struct ShapeArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Queues, decided by the client")]
 pub struct QueueArgs {
-    /// Queue pairs
+    /// Queue pairs of each thread
     #[arg(short = 'q', long = "qp", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_QPS as i64))]
     pub qps: u32,
+
+    /// Threads of each end, with a core, queue pairs and a connection of their own; bandwidth only
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS as i64))]
+    pub threads: u32,
 
     /// Send queue depth of each queue pair; for bandwidth the most messages outstanding [default: 128, less for many
     /// queue pairs]
@@ -295,14 +302,11 @@ pub struct TcpArgs {
 /// Most queue pairs of a thread: their index has a part of a work request's identifier.
 pub const MOST_QPS: u32 = 4096;
 
+/// Most threads of an end.
+pub const MOST_THREADS: u32 = 256;
+
 /// Most buffers.
 pub const MOST_BUFFERS: u32 = 1 << 20;
-
-/// Largest buffer of a socket: the kernel keeps twice as much in an `int`.
-pub const MOST_SOCKET_BUFFER: u32 = 1 << 29;
-
-/// Longest busy polling, in us: a second.
-pub const MOST_BUSY_POLL: i64 = 1_000_000;
 
 /// Where results go.
 #[derive(Debug, Clone, Args)]
@@ -343,28 +347,6 @@ fn parse_inline(text: &str) -> Result<u32, String> {
     match parse_size(text)? {
         size if size <= MOST => Ok(size as u32),
         size => Err(format!("{size} is more than any device takes inline ({MOST})")),
-    }
-}
-
-fn parse_socket_buffer(text: &str) -> Result<u32, String> {
-    match parse_size(text)? {
-        0 => Err("a socket needs a buffer of at least 1 byte".into()),
-        size if size <= MOST_SOCKET_BUFFER.into() => Ok(size as u32),
-        size => Err(format!("{size} is more than a socket can have ({MOST_SOCKET_BUFFER})")),
-    }
-}
-
-/// The text has the form of a congestion control's name: `TCP_CA_NAME_MAX` is 16, its end included.
-pub fn is_congestion_name(text: &str) -> bool {
-    (1..16).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
-}
-
-fn parse_congestion(text: &str) -> Result<String, String> {
-    if is_congestion_name(text) {
-        Ok(text.into())
-    } else {
-        Err("write a name as in `sysctl net.ipv4.tcp_available_congestion_control`, such as cubic".into())
     }
 }
 

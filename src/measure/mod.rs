@@ -15,6 +15,7 @@ pub mod latency;
 pub mod lossy;
 mod medians;
 pub mod receive;
+mod together;
 pub mod watch;
 
 pub use bandwidth::{BandwidthSample, Interval, Sink, Stream};
@@ -23,6 +24,7 @@ pub use histogram::LatencyHistogram;
 pub use latency::RoundTrip;
 pub use lossy::{LossyTrip, Trips};
 pub use receive::Arrivals;
+pub use together::together;
 pub use watch::{Halt, Sleep, Spin, Waiting, Wake, Watch};
 
 /// When a measurement ends.

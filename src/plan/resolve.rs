@@ -141,7 +141,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         qps: queues.qps,
         shared_receive: queues.srq,
         buffers: args.memory.buffers,
-        threads: 1,
+        threads: queues.threads,
         memory: if args.memory.hugepages { MemoryKind::HugePages } else { MemoryKind::Anonymous },
         relaxed_ordering: args.memory.relaxed_ordering,
         on_demand_paging: args.memory.odp,
@@ -273,6 +273,12 @@ impl Test {
             (Shape::Latency, Some(_)) => {
                 return refuse("--buffers is for bandwidth tests".into(), "leave --buffers away");
             }
+            (Shape::Latency, None) if self.threads > 1 => {
+                return refuse(
+                    format!("--threads {} is for bandwidth tests", self.threads),
+                    "leave --threads away",
+                );
+            }
             (Shape::Latency, None) if self.qps > 1 => {
                 return refuse(format!("-q {} is for bandwidth tests", self.qps), "leave -q away");
             }
@@ -283,6 +289,14 @@ impl Test {
                 );
             }
             _ => {}
+        }
+        if let Stop::Count(count) = self.stop
+            && count < self.threads.into()
+        {
+            return refuse(
+                format!("-n {count} leaves some of --threads {} without a message", self.threads),
+                "raise -n, or lower --threads",
+            );
         }
         Ok(())
     }
@@ -353,6 +367,7 @@ mod tests {
             (Verb::Send, Shape::Latency, "--loss-timeout 1ms", "--loss-timeout has no meaning over RC"),
             (Verb::Send, Shape::Latency, "-c UD --loss-timeout 20", "--loss-timeout 20 s is outside"),
             (Verb::Send, Shape::Latency, "-c UD --tcp-only", "-c UD is for RDMA"),
+            (Verb::Send, Shape::Bandwidth, "-c UD --threads 2", "--threads 2 is for RC"),
             (Verb::Send, Shape::Latency, "--json - --csv -", "--json and --csv"),
             (Verb::Send, Shape::Latency, "host -p 0", "-p 0"),
         ] {

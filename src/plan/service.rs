@@ -70,6 +70,13 @@ impl Test {
             return Err(Error::usage(format!("-c {connection} is for RDMA, which --tcp-only leaves out"))
                 .with_remedy("leave -c away"));
         }
+        if self.threads > 1 {
+            return Err(Error::usage(format!(
+                "--threads {} is for RC: a receiver measures with one",
+                self.threads
+            ))
+            .with_remedy("leave --threads away, or use -c RC; -q gives more queue pairs"));
+        }
         if connection == Connection::Ud {
             let most = self.mtu.map_or(LARGEST_DATAGRAM, u64::from);
             if let Some(size) = self.sizes.iter().find(|size| **size > most) {

@@ -66,7 +66,7 @@ pub(super) fn end(lane: &mut Lane, transport: Transport, step: Step, each: Vec<u
     }
 }
 
-fn miscounted(step: Step, sent: u64, arrived: u64) -> Error {
+pub(super) fn miscounted(step: Step, sent: u64, arrived: u64) -> Error {
     Error::invalid(step, format!("{sent} messages were sent and {arrived} arrived on a reliable connection"))
         .with_remedy(
             "the device or its driver loses or repeats messages; no number of this run can be trusted",
