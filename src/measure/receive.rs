@@ -76,7 +76,8 @@ impl<'c, T: Ticks> Arrivals<'c, T> {
         self.received += came;
         match (self.stage, &mut self.window) {
             (Stage::Open, Some(window)) => {
-                if window.note(now, came).whole >= self.span {
+                let open_for = window.note(now, came).whole;
+                if open_for >= self.span {
                     self.stage = Stage::Closed;
                 }
             }
@@ -128,6 +129,9 @@ mod tests {
             let came = self.left.pop().ok_or(Halt::Peer)?;
             self.hand.0.fetch_add(self.a_millisecond, std::sync::atomic::Ordering::Relaxed);
             Ok(came)
+        }
+        fn look<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
+            self.take::<VERIFY>(watch)
         }
     }
 

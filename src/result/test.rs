@@ -183,7 +183,7 @@ impl From<&Test> for TestRecord {
             verify: *verify,
             first: *first,
             stall_timeout_s: stall_timeout.as_secs_f64(),
-            loss_timeout_s: (!connection.is_reliable()).then(|| loss_timeout.as_secs_f64()),
+            loss_timeout_s: (!connection.is_reliable()).then_some(loss_timeout.as_secs_f64()),
         }
     }
 }
