@@ -179,6 +179,8 @@ const ADDED: &[&str] = &[
     "/test/relaxed_ordering",
     "/test/on_demand_paging",
     "/test/tcp",
+    "/test/loss_timeout_s",
+    "/results/0/late_replies",
     "/local/tcp/send_buffer_bytes",
     "/local/tcp/receive_buffer_bytes",
     "/local/tcp/congestion",

@@ -11,10 +11,16 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::units::{parse_duration, parse_size};
 
+mod durations;
 mod sizes;
+mod socket;
 pub mod tool;
 
+pub use durations::SHORTEST_LOSS_TIMEOUT;
+use durations::{parse_loss_timeout, parse_positive_duration};
 pub use sizes::SizeSpec;
+pub use socket::{MOST_BUSY_POLL, MOST_SOCKET_BUFFER, is_congestion_name};
+use socket::{parse_congestion, parse_socket_buffer};
 
 /// The options of one test binary.
 #[derive(Debug, Clone, Parser)]
@@ -121,9 +127,13 @@ pub struct ShapeArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub warm_up: Option<Duration>,
 
-    /// Transport service
-    #[arg(short, long, value_name = "RC", default_value = "RC", ignore_case = true, value_parser = ["RC"])]
+    /// Transport service: all verbs run over RC; send, write and write_imm over UC; send over UD, up to the path's MTU
+    #[arg(short, long, value_name = "SERVICE", default_value = "RC", ignore_case = true, value_parser = ["RC", "UC", "UD"])]
     pub connection: String,
+
+    /// How long a message over UC or UD may take before it counts as lost, at least 100us
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = parse_loss_timeout)]
+    pub loss_timeout: Duration,
 
     /// Operation: what is added is 1, and what is swapped in is one more than was there
     #[arg(short = 'A', long, value_name = "OPERATION", default_value = "fetch_add", hide = true, ignore_case = true,
@@ -298,12 +308,6 @@ pub const MOST_THREADS: u32 = 256;
 /// Most buffers.
 pub const MOST_BUFFERS: u32 = 1 << 20;
 
-/// Largest buffer of a socket: the kernel keeps twice as much in an `int`.
-pub const MOST_SOCKET_BUFFER: u32 = 1 << 29;
-
-/// Longest busy polling, in us: a second.
-pub const MOST_BUSY_POLL: i64 = 1_000_000;
-
 /// Where results go.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
@@ -338,38 +342,11 @@ fn atomic_parser() -> impl clap::builder::TypedValueParser<Value = String> {
     ])
 }
 
-fn parse_positive_duration(text: &str) -> Result<Duration, String> {
-    let duration = parse_duration(text)?;
-    if duration.is_zero() { Err("must be longer than zero".into()) } else { Ok(duration) }
-}
-
 fn parse_inline(text: &str) -> Result<u32, String> {
     const MOST: u64 = 4096;
     match parse_size(text)? {
         size if size <= MOST => Ok(size as u32),
         size => Err(format!("{size} is more than any device takes inline ({MOST})")),
-    }
-}
-
-fn parse_socket_buffer(text: &str) -> Result<u32, String> {
-    match parse_size(text)? {
-        0 => Err("a socket needs a buffer of at least 1 byte".into()),
-        size if size <= MOST_SOCKET_BUFFER.into() => Ok(size as u32),
-        size => Err(format!("{size} is more than a socket can have ({MOST_SOCKET_BUFFER})")),
-    }
-}
-
-/// The text has the form of a congestion control's name: `TCP_CA_NAME_MAX` is 16, its end included.
-pub fn is_congestion_name(text: &str) -> bool {
-    (1..16).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
-}
-
-fn parse_congestion(text: &str) -> Result<String, String> {
-    if is_congestion_name(text) {
-        Ok(text.into())
-    } else {
-        Err("write a name as in `sysctl net.ipv4.tcp_available_congestion_control`, such as cubic".into())
     }
 }
 
@@ -484,6 +461,7 @@ mod tests {
             "host --loopback",
             "-a -s 64",
             "-c XRC",
+            "--loss-timeout 99us",
             "-I 1G",
             "--label novalue",
             "-s 18446744073709551616",

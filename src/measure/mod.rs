@@ -12,7 +12,9 @@ pub mod clock;
 pub mod floor;
 pub mod histogram;
 pub mod latency;
+pub mod lossy;
 mod medians;
+pub mod receive;
 mod together;
 pub mod watch;
 
@@ -20,6 +22,8 @@ pub use bandwidth::{BandwidthSample, Interval, Sink, Stream};
 pub use clock::{Clock, ClockReport, ClockSource, Counter, Epoch, Raw, Ticks};
 pub use histogram::LatencyHistogram;
 pub use latency::RoundTrip;
+pub use lossy::{LossyTrip, Trips};
+pub use receive::Arrivals;
 pub use together::together;
 pub use watch::{Halt, Sleep, Spin, Waiting, Wake, Watch};
 

@@ -1,9 +1,7 @@
 //! The lines above a table: what was measured, on what.
 
 use super::text::{plain, wrap};
-use crate::result::{
-    Basis, Connection, Device, Document, GidType, LinkLayer, Shape, TestRecord, Transport, Wait,
-};
+use crate::result::{Basis, Device, Document, GidType, LinkLayer, Shape, TestRecord, Transport, Wait};
 
 /// Where the right half of a header begins when there is room.
 const RIGHT: usize = 60;
@@ -28,9 +26,6 @@ pub fn lines(document: &Document, width: Option<usize>) -> String {
 
 /// How messages were sent: connection, waiting, depth.
 fn how(test: &TestRecord) -> String {
-    let connection = match test.connection {
-        Connection::Rc => "RC",
-    };
     let wait = match test.wait {
         Wait::Busy => "busy polling",
         Wait::Events => "events",
@@ -39,7 +34,7 @@ fn how(test: &TestRecord) -> String {
         Shape::Latency => "closed loop, depth 1".into(),
         Shape::Bandwidth => format!("{} outstanding", test.tx_depth),
     };
-    let mut parts = vec![connection.into(), wait.into(), depth];
+    let mut parts = vec![test.connection.to_string(), wait.into(), depth];
     parts.extend((test.qps > 1).then(|| format!("{} queue pairs", test.qps)));
     parts.extend((test.threads > 1).then(|| format!("{} threads", test.threads)));
     parts.join("  ")

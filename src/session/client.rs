@@ -6,7 +6,7 @@ use super::establish::{self, Agreed, Paths};
 use super::lane::{LAST_WORD, Lane, STEP};
 use super::phase::{self, Measured};
 use super::row::{Recorder, disturbances, row};
-use super::{Process, ends, threads};
+use super::{Process, ends, lossy, threads};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{
@@ -14,8 +14,8 @@ use crate::measure::{
 };
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
-use crate::ops::{Op, Visitor};
-use crate::plan::{Plan, Shape, Side, Test, Transport, Wait};
+use crate::ops::{Arrival, Op, Visitor};
+use crate::plan::{Connection, Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
@@ -181,9 +181,12 @@ impl Session<'_> {
     fn choose_path(&self, control: &mut Control, port: &Port, test: &mut Test) -> Result<Agreed> {
         let theirs: PortFacts = control.recv("the facts of the server's port", STEP)?;
         let ours = port.facts();
+        let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
+        let choice = path::choose(&ours, &theirs, test.mtu, route)?;
         let most = ours.max_message.min(theirs.max_message);
         if self.plan.is_sweep {
-            test.sizes.retain(|size| *size <= most);
+            let cut = if test.connection == Connection::Ud { most.min(choice.mtu.into()) } else { most };
+            test.sizes.retain(|size| *size <= cut);
         }
         if let Some(size) = test.sizes.iter().find(|size| **size > most) {
             return Err(Error::failed(
@@ -204,8 +207,6 @@ impl Session<'_> {
             )
             .with_remedy("choose another device with -d, or another test"));
         }
-        let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
-        let choice = path::choose(&ours, &theirs, test.mtu, route)?;
         choice.admit(test)?;
         Ok(Agreed { choice, ours, theirs })
     }
@@ -326,12 +327,16 @@ impl AtClient<'_> {
     }
 
     fn sending<O: Op, W: Waiting, S: tcp::Sending>(self) -> Result<Measured> {
-        let Self { lane, paths, transport, size, recorder } = self;
+        let Self { lane, paths, transport, size: bytes, recorder } = self;
         let missing = || Error::failed(Step::Measure, "the path of this point was not connected");
-        let (pulls, size) = (O::FACTS.pulls(), size as usize);
+        let (pulls, size) = (O::FACTS.pulls(), bytes as usize);
         match (transport, lane.test.shape) {
             (Transport::Rdma, Shape::Latency) => {
                 let rdma = paths.rdma.first_mut().ok_or_else(missing)?;
+                if const { O::FACTS.runs_over(Connection::Uc) } && lane.may_lose(transport) {
+                    let mut path = rdma::Lossy::<O, W, false>::new(rdma, size);
+                    return lossy::latency_client(lane, &mut path, transport, bytes, &mut recorder.histogram);
+                }
                 let mut path = rdma::PingPong::<O, W>::new(rdma, size);
                 phase::latency_client(lane, &mut path, transport, &mut recorder.histogram)
             }
@@ -345,19 +350,19 @@ impl AtClient<'_> {
                 match (lane.test.qps, lane.test.post_list) {
                     (1, 1) => {
                         let paths = rdma.map(|rdma| rdma::Streamer::<O, W, Single>::new(rdma, size));
-                        stream(lane, paths.collect(), transport, pulls, recorder)
+                        stream_over_rdma::<O, _>(lane, paths.collect(), recorder)
                     }
                     (1, _) => {
                         let paths = rdma.map(|rdma| rdma::Streamer::<O, W, Lists>::new(rdma, size));
-                        stream(lane, paths.collect(), transport, pulls, recorder)
+                        stream_over_rdma::<O, _>(lane, paths.collect(), recorder)
                     }
                     (_, 1) => {
                         let paths = rdma.map(|rdma| rdma::Spreader::<O, W, Single>::new(rdma, size));
-                        stream(lane, paths.collect(), transport, pulls, recorder)
+                        stream_over_rdma::<O, _>(lane, paths.collect(), recorder)
                     }
                     _ => {
                         let paths = rdma.map(|rdma| rdma::Spreader::<O, W, Lists>::new(rdma, size));
-                        stream(lane, paths.collect(), transport, pulls, recorder)
+                        stream_over_rdma::<O, _>(lane, paths.collect(), recorder)
                     }
                 }
             }
@@ -367,6 +372,23 @@ impl AtClient<'_> {
                 stream(lane, paths.collect::<Result<_>>()?, transport, pulls, recorder)
             }
         }
+    }
+}
+
+/// A bandwidth point over RDMA. Where messages may be lost and their receiver is told of them, that measures it; such
+/// tests have one thread.
+fn stream_over_rdma<O: Op, P: Stream + Payload + Counted + Send>(
+    lane: &mut Lane,
+    mut paths: Vec<P>,
+    recorder: &mut Recorder,
+) -> Result<Measured> {
+    let is_told =
+        const { O::FACTS.runs_over(Connection::Uc) && matches!(O::FACTS.arrival, Arrival::RecvCompletion) };
+    match &mut paths[..] {
+        [path] if is_told && lane.may_lose(Transport::Rdma) => {
+            lossy::bandwidth_client(lane, path, Transport::Rdma)
+        }
+        _ => stream(lane, paths, Transport::Rdma, O::FACTS.pulls(), recorder),
     }
 }
 

@@ -58,6 +58,16 @@ impl Lane {
         Watch::new(self.control.as_fd(), self.signalled, self.test.stall_timeout)
     }
 
+    /// Messages of this path may be lost, and neither end learns of it.
+    pub fn may_lose(&self, transport: Transport) -> bool {
+        transport == Transport::Rdma && !self.test.connection.is_reliable()
+    }
+
+    /// What a receiver's loop looks at when the sender has said that it is done, until nothing comes any more.
+    pub fn last_watch(&self) -> Watch<'_> {
+        self.watch().without_peer().with_stall(self.test.quiet_time())
+    }
+
     /// Sends a message and waits for the answer to it.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod ends;
 mod establish;
 mod lane;
 mod loopback;
+mod lossy;
 mod phase;
 mod row;
 mod server;

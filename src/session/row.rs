@@ -42,7 +42,9 @@ pub fn row(
         direction: Direction::Unidirectional,
         offered_per_s: None,
     };
-    let mut row = ResultRow::new(transport, point, Side::Client);
+    let by_receiver = lane.may_lose(transport) && test.is_measured_by_receiver();
+    let side = if by_receiver { Side::Server } else { Side::Client };
+    let mut row = ResultRow::new(transport, point, side);
     match test.shape {
         Shape::Latency => {
             let basis = Basis::of(&TestRecord::from(test));
@@ -50,6 +52,13 @@ pub fn row(
             row = row
                 .with_window(recorder.histogram.samples(), window)
                 .with_latency(&recorder.histogram, basis);
+        }
+        Shape::Bandwidth if by_receiver => {
+            let received = measured.and_then(|measured| measured.report.received.clone()).unwrap_or_default();
+            let window = Duration::from_nanos(received.window_ns);
+            row.bandwidth = Some(Bandwidth::new(received.messages, size, window, &received.intervals));
+            row.intervals = received.intervals;
+            row = row.with_window(received.messages, window);
         }
         Shape::Bandwidth => {
             let sample = &recorder.sample;
@@ -74,8 +83,9 @@ pub fn row(
     if let Some(measured) = measured {
         row.start_s = Some(measured.opened_ns as f64 / 1e9);
         row.sent = Some(measured.sent);
-        row.received = measured.report.messages;
-        row.lost = row.received.map(|received| measured.sent - received.min(measured.sent));
+        row.received = measured.received;
+        row.lost = row.received.map(|received| measured.sent.saturating_sub(received));
+        row.late_replies = measured.late_replies;
         row.cpu.client = measured.cost.cpu;
         row.cpu.server = measured.report.cpu;
         row.counters.client = measured.cost.counters.clone();
@@ -105,7 +115,8 @@ fn threads(lane: &Lane, samples: &[BandwidthSample], size: u64) -> Vec<ThreadRat
     samples.iter().enumerate().map(rate).collect()
 }
 
-fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {
+/// An interval as the document has it.
+pub fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {
     let seconds = interval.length_ns as f64 / 1e9;
     RowInterval {
         start_s: interval.start_ns as f64 / 1e9,
@@ -136,6 +147,27 @@ pub fn disturbances(document: &mut Document, row: &mut ResultRow) {
             row.validity.disturbed(&line);
             document.warn("preempted", line);
         }
+    }
+    let service = document.test.as_ref().map(|test| test.connection).filter(|service| !service.is_reliable());
+    if let (Some(service), Transport::Rdma, true, None) =
+        (service, row.transport, row.bandwidth.is_some(), row.received)
+    {
+        document.note(
+            "sent_rate",
+            format!(
+                "over {service} nobody is told of what this verb delivers: the rate is that of what was sent"
+            ),
+        );
+    }
+    if let (Some(sent), Some(lost @ 1..), true) = (row.sent, row.lost, row.validity.ok) {
+        let share = 100.0 * lost as f64 / sent as f64;
+        let late = match row.late_replies {
+            Some(late @ 1..) => format!("; {late} replies came too late to be counted"),
+            _ => String::new(),
+        };
+        let line = format!("{lost} of {sent} messages ({share:.2} %) were lost during {path} {size}{late}");
+        row.validity.disturbed(&line);
+        document.warn("loss", line);
     }
     for (end, counters) in [("client", &row.counters.client), ("server", &row.counters.server)] {
         let count = |name: &str| counters.as_ref().and_then(|counters| counters.get(name)).copied();

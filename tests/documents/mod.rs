@@ -124,6 +124,7 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         verify: false,
         first: Side::Client,
         stall_timeout: Duration::from_secs(10),
+        loss_timeout: Duration::from_millis(50),
     }
 }
 
