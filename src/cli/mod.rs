@@ -11,9 +11,11 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::units::{parse_duration, parse_size};
 
+mod rates;
 mod sizes;
 pub mod tool;
 
+pub use rates::{MOST_RATE, MOST_SHARES, Shares, is_share};
 pub use sizes::SizeSpec;
 
 /// The options of one test binary.
@@ -129,6 +131,22 @@ pub struct ShapeArgs {
     #[arg(short = 'A', long, value_name = "OPERATION", default_value = "fetch_add", hide = true, ignore_case = true,
           value_parser = atomic_parser())]
     pub atomic: String,
+
+    /// Messages outstanding in a latency test, each measured from its post to its end [default: 1; with --rate -t or -r]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub depth: Option<u32>,
+
+    /// Send N messages a second, each when it is due (1000, 10k, 1.5M); latency counts from then
+    #[arg(long, value_name = "N", value_parser = rates::parse_offered_rate)]
+    pub rate: Option<f64>,
+
+    /// Rate of a closed loop first, then open loops at shares of it: 10%..95%, 10%..95%/5 points, or 10%,50%,90%
+    #[arg(long, value_name = "SHARES", conflicts_with = "rate")]
+    pub rate_sweep: Option<Shares>,
+
+    /// How messages of a rate follow each other: one mean gap apart, or at random as from many senders
+    #[arg(long, value_name = "HOW", value_parser = ["constant", "poisson"])]
+    pub arrivals: Option<String>,
 
     /// Sleep until woken by the device (RDMA) or the kernel (TCP) instead of busy polling
     #[arg(short, long)]

@@ -1,7 +1,7 @@
 //! The measured loops, and what they are made of: clock, histogram, waiting.
 //!
-//! Nothing here knows a verb, a device or a socket. A path is given as a type that implements [`RoundTrip`], or
-//! [`Stream`] and [`Sink`]; the loops are compiled for each path and contain no indirect call of their own.
+//! Nothing here knows a verb, a device or a socket. A path is given as a type that implements [`RoundTrip`] or
+//! [`Pipeline`], or [`Stream`] and [`Sink`]; the loops are compiled for each path and contain no indirect call of their own.
 
 use std::time::Duration;
 
@@ -13,13 +13,19 @@ pub mod floor;
 pub mod histogram;
 pub mod latency;
 mod medians;
+pub mod paced;
+pub mod pipeline;
+pub mod schedule;
 pub mod watch;
 
 pub use bandwidth::{BandwidthSample, Interval, Sink, Stream};
 pub use clock::{Clock, ClockReport, ClockSource, Counter, Epoch, Raw, Ticks};
 pub use histogram::LatencyHistogram;
 pub use latency::RoundTrip;
-pub use watch::{Halt, Sleep, Spin, Waiting, Wake, Watch};
+pub use paced::OpenLoop;
+pub use pipeline::Pipeline;
+pub use schedule::{Arrivals, Pace};
+pub use watch::{Halt, Never, Sleep, Spin, Waiting, Wake, Watch};
 
 /// When a measurement ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,6 +13,7 @@ mod establish;
 mod lane;
 mod loopback;
 mod phase;
+mod pipeline;
 mod row;
 mod server;
 

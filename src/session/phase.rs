@@ -4,15 +4,13 @@ use super::lane::{Cost, Lane, Meter, STEP};
 use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, BandwidthSample, Load};
 use crate::measure::latency;
-use crate::measure::{
-    ClockSource, Counter, Halt, LatencyHistogram, Limit, Raw, RoundTrip, Sink, Stop, Stream, Ticks,
-};
+use crate::measure::{Halt, LatencyHistogram, Limit, RoundTrip, Sink, Stop, Stream, Ticks};
 use crate::oob::run::{Done, Phase, Ready, Report};
 use crate::plan::Transport;
 use crate::transport::{Aside, Counted, Payload, Tally};
 
 /// Messages checked before the warm-up, always.
-const CHECKED: u64 = 16;
+pub const CHECKED: u64 = 16;
 
 /// What the client learned of a point.
 pub struct Measured {
@@ -32,25 +30,27 @@ pub struct Measured {
 macro_rules! with_ticks {
     ($lane:expr, $ticks:ident => $body:expr) => {
         match $lane.clock.source() {
-            ClockSource::MonotonicRaw => {
-                let $ticks = Raw;
+            $crate::measure::ClockSource::MonotonicRaw => {
+                let $ticks = $crate::measure::Raw;
                 $body
             }
-            ClockSource::Tsc | ClockSource::Cntvct => {
-                let $ticks = Counter;
+            $crate::measure::ClockSource::Tsc | $crate::measure::ClockSource::Cntvct => {
+                let $ticks = $crate::measure::Counter;
                 $body
             }
         }
     };
 }
+pub(super) use with_ticks;
 
-fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
+/// Asks for a phase, and waits until the server is ready for it.
+pub fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
     let Ready {} = lane.ask(&phase, "the server to be ready for the phase")?;
     Ok(())
 }
 
 /// Ends a phase of `sent` messages, and compares the server's count with it.
-fn end(lane: &mut Lane, step: Step, sent: u64) -> Result<Report> {
+pub fn end(lane: &mut Lane, step: Step, sent: u64) -> Result<Report> {
     let report: Report = lane.ask(&Done { messages: sent }, "the server's report of the phase")?;
     match report.messages {
         Some(arrived) if arrived != sent => Err(miscounted(step, sent, arrived)),
@@ -101,7 +101,8 @@ pub fn latency_client<P: RoundTrip + Counted>(
     Ok(Measured { sent: warmed + messages, opened_ns, window_ns, cost, report })
 }
 
-fn begin_over(lane: &mut Lane) -> Result<()> {
+/// Says that the point is over.
+pub fn begin_over(lane: &mut Lane) -> Result<()> {
     lane.control.send(&Phase::Over)
 }
 

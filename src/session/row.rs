@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::lane::{COPIED, LENT, Lane};
 use super::phase::Measured;
 use crate::measure::clock::TOLERATED_PPM;
-use crate::measure::{BandwidthSample, LatencyHistogram};
-use crate::plan::{Shape, Side, Transport};
+use crate::measure::{BandwidthSample, LatencyHistogram, OpenLoop};
+use crate::plan::{Shape, Side, Test, Transport};
 use crate::result::{Bandwidth, Basis, Direction, Document, Point, ResultRow, RowInterval, TestRecord};
 
 /// What a point has recorded so far, also when it ends early.
@@ -16,6 +16,10 @@ pub struct Recorder {
     pub histogram: LatencyHistogram,
     /// Of a bandwidth test.
     pub sample: BandwidthSample,
+    /// Messages a second that are offered; `None` where the loop is closed.
+    pub offered_per_s: Option<f64>,
+    /// Of an open loop that came to its end.
+    pub open_loop: Option<OpenLoop>,
 }
 
 /// The row of a point; without `measured` of one that ended early.
@@ -31,11 +35,11 @@ pub fn row(
     let point = Point {
         size_bytes: size,
         qps: test.qps,
-        depth: if test.shape == Shape::Latency { 1 } else { test.tx_depth },
+        depth: test.load.depth,
         threads: test.threads,
         wait: test.wait,
         direction: Direction::Unidirectional,
-        offered_per_s: None,
+        offered_per_s: recorder.offered_per_s,
     };
     let mut row = ResultRow::new(transport, point, Side::Client);
     match test.shape {
@@ -57,6 +61,12 @@ pub fn row(
     if measured.is_none() {
         row.window_s = row.window_s.filter(|seconds| *seconds > 0.0);
         row.achieved_per_s = row.achieved_per_s.filter(|_| row.window_s.is_some());
+    }
+    if let (Some(open_loop), Some(offered)) = (&recorder.open_loop, recorder.offered_per_s) {
+        row.late = Some(open_loop.late);
+        if let Some(reason) = open_loop.missed(offered) {
+            row.validity.invalid(reason);
+        }
     }
     let clock = lane.clock.report();
     row.uncertainty.clock_ns = Some(clock.reading_ns);
@@ -82,6 +92,12 @@ pub fn row(
         }
     }
     row
+}
+
+/// The first `rows` rows of a run end with all rows of a point. Each path has its own rates in a sweep.
+pub fn ends_point(test: &Test, rows: usize) -> bool {
+    let paths = test.transports.len();
+    rows.is_multiple_of(paths) || (!test.load.rate_shares.is_empty() && rows > paths)
 }
 
 fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {

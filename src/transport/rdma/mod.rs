@@ -16,12 +16,14 @@ use crate::verbs::{
 mod completion;
 mod passive;
 mod ping_pong;
+mod pipeline;
 mod port;
 mod posting;
 mod stream;
 
 pub use passive::Passive;
 pub use ping_pong::PingPong;
+pub use pipeline::Pipelined;
 pub use port::Port;
 pub use posting::{Lists, Posting, Single};
 pub use stream::{Streamer, Taker};
@@ -59,13 +61,18 @@ impl Layout {
         Slots { stride: self.stride, count: self.slots }
     }
 
-    /// Latency has a slot to send from and one to land in; bandwidth has as many as messages may be outstanding, as
+    /// Where in the buffer of a latency test a message lands: the first half of the slots is sent from.
+    fn landing(self, slot: u64) -> usize {
+        (self.slots / 2 + slot as usize) * self.stride
+    }
+
+    /// Latency has a slot to send from and one to land in for each message outstanding; bandwidth has as many as messages may be outstanding, as
     /// far as a working set of 1 MiB holds them, and at least two.
     pub fn of(test: &Test) -> Result<Self> {
         let largest = test.sizes.iter().copied().max().unwrap_or(1);
         let stride = largest.next_multiple_of(ALIGNMENT);
         let slots = match test.shape {
-            Shape::Latency => 2,
+            Shape::Latency => 2 * u64::from(test.load.depth),
             Shape::Bandwidth => {
                 let slots = (WORKING_SET / stride).clamp(2, u64::from(test.tx_depth).max(2));
                 // Lists go through the slots one behind the other.
@@ -152,8 +159,9 @@ impl Prepared {
         let channel = || if sleeps { context.create_channel().map(Some) } else { Ok(None) };
         let (send_channel, recv_channel) = (channel()?, channel()?);
         let receives = test.verb.facts().arrival == Arrival::RecvCompletion;
-        let rx_depth = if receives { test.rx_depth } else { 1 };
-        let send_cq = context.create_cq(test.tx_depth, send_channel.as_ref())?;
+        let (tx_depth, rx_depth) = depths(test);
+        let rx_depth = if receives { rx_depth } else { 1 };
+        let send_cq = context.create_cq(tx_depth, send_channel.as_ref())?;
         let recv_cq = context.create_cq(rx_depth, recv_channel.as_ref())?;
         let max_inline = if test.verb.facts().may_inline { test.max_inline } else { 0 };
         let qp = pd.create_qp(
@@ -161,7 +169,7 @@ impl Prepared {
             &QpInit {
                 send_cq: &send_cq,
                 recv_cq: &recv_cq,
-                max_send_wr: test.tx_depth,
+                max_send_wr: tx_depth,
                 max_recv_wr: rx_depth,
                 max_inline,
                 ..QpInit::new(&send_cq, &recv_cq)
@@ -180,8 +188,8 @@ impl Prepared {
             shape: test.shape,
             seed: test.payload_seed,
             side,
-            depth: test.tx_depth.into(),
-            rx_depth: if receives { test.rx_depth.into() } else { 0 },
+            depth: tx_depth.into(),
+            rx_depth: if receives { rx_depth.into() } else { 0 },
             signal_every: test.signal_every,
             post_list: test.post_list as usize,
             cqe_batch: test.cqe_batch as usize,
@@ -246,6 +254,16 @@ impl Prepared {
         self.rdma.post_receives()?;
         Ok(self.rdma)
     }
+}
+
+/// Depths of the queues. With several messages outstanding no end waits for room: a message that is answered still has
+/// its place in the send queue until the next completion asked for, and its receive is posted after the answer.
+fn depths(test: &Test) -> (u32, u32) {
+    if !test.is_pipelined() {
+        return (test.tx_depth, test.rx_depth);
+    }
+    let depth = test.load.depth;
+    (test.tx_depth.max(depth + 2 * test.signal_every), test.rx_depth.max(depth + pipeline::BATCH as u32))
 }
 
 /// RDMA READs in flight each way.
@@ -359,8 +377,8 @@ impl Rdma {
             ))
     }
 
-    /// Fills the receive queue. In a latency test all receives land in the second slot; in a bandwidth test the
-    /// receive for message `n` lands in slot `n % slots`.
+    /// Fills the receive queue. The receive for message `n` lands in slot `n % slots`, in a latency test in that of the
+    /// slots that are landed in.
     fn post_receives(&mut self) -> Result<()> {
         let mut receiver =
             self.qp.receiver(self.memory.slice(self.landing(self.receives_posted), self.layout.stride));
@@ -374,7 +392,7 @@ impl Rdma {
 
     fn landing(&self, receive: u64) -> usize {
         match self.shape {
-            Shape::Latency => self.layout.stride,
+            Shape::Latency => self.layout.landing(receive % (self.layout.slots as u64 / 2)),
             Shape::Bandwidth => self.slot_offset(receive),
         }
     }

@@ -30,7 +30,12 @@ impl<O: Op> Aside for Passive<'_, O> {
         }
         match self.rdma.shape {
             // One pattern for all messages: the requester says what it overwrites.
-            Shape::Latency => Pattern::new(self.rdma.seed, 0).stamp(self.rdma.memory.region(), 0, self.size),
+            Shape::Latency => {
+                let pattern = Pattern::new(self.rdma.seed, 0);
+                (0..self.rdma.layout.slots / 2).for_each(|slot| {
+                    pattern.stamp(self.rdma.memory.region(), slot * self.rdma.layout.stride, self.size);
+                });
+            }
             Shape::Bandwidth => {
                 (first..end).for_each(|message| self.rdma.stamp(self.rdma.seed, message, self.size));
             }
