@@ -39,43 +39,51 @@ impl RoundTrip for Null {
 }
 
 impl Stream for Null {
+    fn expect(&mut self, _: Option<u64>) {}
     #[inline(always)]
-    fn post(&mut self, count: u64, _: bool, _: &Watch<'_>) -> Result<(), Halt> {
+    fn post(&mut self, count: u64, _: &Watch<'_>) -> Result<u64, Halt> {
         for _ in 0..count {
             self.posted += 1;
             std::hint::black_box(());
         }
-        Ok(())
+        Ok(count)
+    }
+    fn cover(&mut self, _: &Watch<'_>) -> Result<u64, Halt> {
+        Ok(0)
     }
     #[inline(always)]
     fn reap(&mut self, _: &Watch<'_>) -> Result<u64, Halt> {
+        self.look()
+    }
+    #[inline(always)]
+    fn look(&mut self) -> Result<u64, Halt> {
         Ok(std::mem::take(&mut self.posted))
     }
 }
 
 impl Pipeline for Null {
     #[inline(always)]
-    fn start(&mut self, _: &Watch<'_>) -> Result<(), Halt> {
+    fn start(&mut self, _: usize, _: &Watch<'_>) -> Result<(), Halt> {
         self.posted += 1;
         std::hint::black_box(());
         Ok(())
     }
     #[inline(always)]
-    fn finished(&mut self) -> Result<u64, Halt> {
-        Ok(std::mem::take(&mut self.posted))
+    fn finished(&mut self) -> Result<usize, Halt> {
+        Ok(std::mem::take(&mut self.posted) as usize)
     }
-    fn wait(&mut self, _: &Watch<'_>) -> Result<u64, Halt> {
+    fn wait(&mut self, _: &Watch<'_>) -> Result<usize, Halt> {
         self.finished()
     }
     #[inline(always)]
-    fn settle(&mut self, _: u64, _: &Watch<'_>) -> Result<(), Halt> {
+    fn settle(&mut self, _: usize) -> Result<(), Halt> {
         Ok(())
     }
-    fn look(&mut self) -> Result<(), Halt> {
+    fn inspect(&mut self) -> Result<(), Halt> {
         Ok(())
     }
-    fn stamp(&mut self) {}
-    fn check(&mut self) -> Result<(), Halt> {
+    fn stamp(&mut self, _: usize) {}
+    fn check(&mut self, _: usize) -> Result<(), Halt> {
         Ok(())
     }
 }

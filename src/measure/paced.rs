@@ -138,7 +138,7 @@ pub fn initiate<P: Pipeline, W: Waiting, T: Ticks, const VERIFY: bool>(
 ) -> Result<OpenLoop, Halt> {
     let mut pending = Pending::new();
     let mut trend = Trend::new();
-    let mut outstanding = Outstanding::new(depth as usize);
+    let mut outstanding = Outstanding::new(depth, path.lanes());
     let mut idle = Idle::<W>::new(clock);
     let mut schedule = Schedule::new(pace, clock.hz());
     let gap = schedule.mean_gap();
@@ -152,10 +152,11 @@ pub fn initiate<P: Pipeline, W: Waiting, T: Ticks, const VERIFY: bool>(
         let is_over = now >= deadline || seen.posted == limit.messages;
         let is_due = due <= now && !is_over && outstanding.has_room();
         if is_due {
+            let lane = outstanding.next;
             if VERIFY {
-                path.stamp();
+                path.stamp(lane);
             }
-            path.start(watch)?;
+            path.start(lane, watch)?;
             outstanding.push(due);
             seen.posted += 1;
             seen.late += u64::from(now - due > gap);
@@ -165,15 +166,15 @@ pub fn initiate<P: Pipeline, W: Waiting, T: Ticks, const VERIFY: bool>(
         let ended = path.finished()?;
         if ended > 0 {
             let now = ticks.now();
-            for _ in 0..ended {
+            for index in 0..ended {
                 if pending.is_full() {
                     pending.record(clock, histogram).into_iter().for_each(|chunk| trend.add(chunk));
                 }
-                pending.push(now.wrapping_sub(outstanding.pop()));
+                pending.push(now.wrapping_sub(outstanding.pop(path.lane(index))));
             }
-            path.settle(ended, watch)?;
+            path.settle(ended)?;
             if VERIFY {
-                (0..ended).try_for_each(|_| path.check())?;
+                path.check(ended)?;
             }
             idle.moved();
             if watch.is_signalled() {
@@ -191,7 +192,7 @@ pub fn initiate<P: Pipeline, W: Waiting, T: Ticks, const VERIFY: bool>(
                 None => schedule.draw_ahead(),
             };
             if !busy && idle.turn(due.saturating_sub(now), watch)? {
-                path.look()?;
+                path.inspect()?;
                 // Nothing is waited for but time.
                 if outstanding.count == 0 {
                     idle.moved();

@@ -5,79 +5,102 @@ use super::clock::{Clock, Ticks};
 use super::histogram::{BLOCK, LatencyHistogram};
 use super::watch::{Halt, Watch};
 
-/// The end that sends, with several round trips under way. They end in the order in which they began.
+/// The end that sends, with several round trips under way on each of one or more lanes. On a lane they end in the order
+/// in which they began.
 pub trait Pipeline {
-    /// Sends the next message.
+    /// How many lanes there are. Messages are dealt out to them in turn.
+    fn lanes(&self) -> usize {
+        1
+    }
+
+    /// Sends the next message on a lane.
     ///
     /// # Errors
     /// The path failed, or could not take the message in time.
-    fn start(&mut self, watch: &Watch<'_>) -> Result<(), Halt>;
+    fn start(&mut self, lane: usize, watch: &Watch<'_>) -> Result<(), Halt>;
 
     /// How many further trips have ended, without waiting.
     ///
     /// # Errors
     /// The path failed.
-    fn finished(&mut self) -> Result<u64, Halt>;
+    fn finished(&mut self) -> Result<usize, Halt>;
 
     /// Waits until at least one further trip has ended, and returns how many have.
     ///
     /// # Errors
     /// The reason to leave the loop.
-    fn wait(&mut self, watch: &Watch<'_>) -> Result<u64, Halt>;
+    fn wait(&mut self, watch: &Watch<'_>) -> Result<usize, Halt>;
 
-    /// What must be done for `ended` trips and need not be timed, before as many are started anew.
+    /// The lane of one of the trips that have ended last, by its index.
+    fn lane(&self, _ended: usize) -> usize {
+        0
+    }
+
+    /// What must be done for the `ended` trips that have ended last and need not be timed, before others are started.
     ///
     /// # Errors
     /// The path failed.
-    fn settle(&mut self, ended: u64, watch: &Watch<'_>) -> Result<(), Halt>;
+    fn settle(&mut self, ended: usize) -> Result<(), Halt>;
 
     /// Looks for a failure that [`Pipeline::finished`] would not see. Called when nothing has ended for a while.
     ///
     /// # Errors
     /// The path failed.
-    fn look(&mut self) -> Result<(), Halt>;
+    fn inspect(&mut self) -> Result<(), Halt>;
 
-    /// Writes a pattern that names the next message into what `start` will send.
-    fn stamp(&mut self);
+    /// Writes a pattern that names the next message on a lane into what `start` will send.
+    fn stamp(&mut self, lane: usize);
 
-    /// Compares what the next trip that has ended brought, and is not yet checked, with the pattern it must bear.
+    /// Compares what the `ended` trips that have ended last brought with the patterns they must bear.
     ///
     /// # Errors
     /// [`Error`](crate::error::Error) of kind `Invalid`: the payload is not what was sent.
-    fn check(&mut self) -> Result<(), Halt>;
+    fn check(&mut self, ended: usize) -> Result<(), Halt>;
 }
 
-/// Since when each message outstanding is under way, in their order.
+/// Since when each message outstanding is under way, lane by lane in their order.
 #[derive(Debug)]
 pub(super) struct Outstanding {
     since: Box<[u64]>,
-    oldest: usize,
+    depth: usize,
+    /// Of each lane the oldest one's place, and how many there are.
+    lanes: Box<[(usize, usize)]>,
+    /// The lane whose turn it is.
+    pub(super) next: usize,
     pub(super) count: usize,
 }
 
 impl Outstanding {
-    pub(super) fn new(depth: usize) -> Self {
-        Self { since: vec![0; depth].into(), oldest: 0, count: 0 }
+    pub(super) fn new(depth: u32, lanes: usize) -> Self {
+        let depth = depth as usize;
+        Self { since: vec![0; depth * lanes].into(), depth, lanes: vec![(0, 0); lanes].into(), next: 0, count: 0 }
     }
 
+    /// The lane whose turn it is has room for a message.
+    #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.count < self.since.len()
+        self.lanes[self.next].1 < self.depth
     }
 
-    /// One more since `ticks`. There must be room.
+    /// One more since `ticks` on the lane whose turn it is. There must be room.
     #[inline]
     pub(super) fn push(&mut self, ticks: u64) {
-        let at = self.oldest + self.count;
-        let at = if at < self.since.len() { at } else { at - self.since.len() };
-        self.since[at] = ticks;
+        let (oldest, count) = &mut self.lanes[self.next];
+        let at = *oldest + *count;
+        let at = if at < self.depth { at } else { at - self.depth };
+        *count += 1;
+        self.since[self.next * self.depth + at] = ticks;
+        self.next = if self.next + 1 < self.lanes.len() { self.next + 1 } else { 0 };
         self.count += 1;
     }
 
-    /// The oldest is not outstanding any more.
+    /// The oldest of a lane is not outstanding any more.
     #[inline]
-    pub(super) fn pop(&mut self) -> u64 {
-        let since = self.since[self.oldest];
-        self.oldest = if self.oldest + 1 < self.since.len() { self.oldest + 1 } else { 0 };
+    pub(super) fn pop(&mut self, lane: usize) -> u64 {
+        let (oldest, count) = &mut self.lanes[lane];
+        let since = self.since[lane * self.depth + *oldest];
+        *oldest = if *oldest + 1 < self.depth { *oldest + 1 } else { 0 };
+        *count -= 1;
         self.count -= 1;
         since
     }
@@ -141,7 +164,7 @@ impl Pending {
     }
 }
 
-/// Keeps `depth` messages outstanding until `limit`, waits for the last of them, and returns how many there were.
+/// Keeps `depth` messages outstanding on each lane until `limit`, waits for the last of them, and returns how many there were.
 ///
 /// Each sample reaches from just before its post to the moment the loop saw it end. With `VERIFY` each message is
 /// stamped before and checked after. Samples go into `histogram` as nanoseconds, while nothing has ended.
@@ -174,16 +197,17 @@ fn keep<P: Pipeline, T: Ticks, const VERIFY: bool>(
     histogram: &mut LatencyHistogram,
     pending: &mut Pending,
 ) -> Result<u64, Halt> {
-    let mut outstanding = Outstanding::new(depth as usize);
+    let mut outstanding = Outstanding::new(depth, path.lanes());
     let deadline = ticks.now().saturating_add(clock.ticks(limit.span));
     let (mut started, mut ended, mut is_over) = (0, 0, false);
     loop {
         while outstanding.has_room() && started < limit.messages && !is_over {
+            let lane = outstanding.next;
             if VERIFY {
-                path.stamp();
+                path.stamp(lane);
             }
             outstanding.push(ticks.now());
-            path.start(watch)?;
+            path.start(lane, watch)?;
             started += 1;
         }
         if ended == started {
@@ -191,16 +215,16 @@ fn keep<P: Pipeline, T: Ticks, const VERIFY: bool>(
         }
         let new = take(path, clock, watch, histogram, pending)?;
         let now = ticks.now();
-        for _ in 0..new {
+        for index in 0..new {
             if pending.is_full() {
                 pending.record(clock, histogram);
             }
-            pending.push(now.wrapping_sub(outstanding.pop()));
+            pending.push(now.wrapping_sub(outstanding.pop(path.lane(index))));
         }
-        ended += new;
-        path.settle(new, watch)?;
+        ended += new as u64;
+        path.settle(new)?;
         if VERIFY {
-            (0..new).try_for_each(|_| path.check())?;
+            path.check(new)?;
         }
         is_over = now >= deadline;
         if watch.is_signalled() {
@@ -217,7 +241,7 @@ fn take<P: Pipeline>(
     watch: &Watch<'_>,
     histogram: &mut LatencyHistogram,
     pending: &mut Pending,
-) -> Result<u64, Halt> {
+) -> Result<usize, Halt> {
     loop {
         match path.finished()? {
             0 if pending.record(clock, histogram).is_some() => {}

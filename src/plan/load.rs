@@ -115,14 +115,14 @@ impl Load {
                 "leave --tcp-zerocopy away, or measure at --depth 1 without --rate",
             );
         }
+        let outstanding = u64::from(self.depth) * u64::from(test.qps);
         let largest = test.sizes.iter().copied().max().unwrap_or(1);
-        if test.shape == Shape::Latency && 2 * u64::from(self.depth) * largest > MOST_MEMORY {
+        if test.shape == Shape::Latency && outstanding.saturating_mul(2 * largest) > MOST_MEMORY {
             let message = format!(
-                "{} messages outstanding have buffers of their own, which are {} GiB of {largest} bytes each",
-                self.depth,
-                (2 * u64::from(self.depth) * largest) >> 30
+                "{outstanding} messages outstanding have two buffers each, which of {largest} bytes are {} GiB",
+                outstanding.saturating_mul(2 * largest) >> 30
             );
-            return refuse(message, "lower --depth");
+            return refuse(message, "lower --depth or -q");
         }
         self.rate_per_s.map_or(Ok(()), |rate| test.check_rate(rate))
     }
@@ -138,7 +138,7 @@ fn only_latency(depth: u32) -> Error {
 impl Test {
     /// A latency test that needs more than one message at a time, or one when it is due.
     pub fn is_pipelined(&self) -> bool {
-        self.shape == Shape::Latency && (self.load.depth > 1 || self.load.is_open())
+        self.shape == Shape::Latency && (self.load.depth > 1 || self.qps > 1 || self.load.is_open())
     }
 
     /// Some of the messages outstanding wait for others inside the device.

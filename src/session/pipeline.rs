@@ -12,6 +12,7 @@ use crate::measure::{
 use crate::oob::run::Phase;
 use crate::plan::Transport;
 use crate::transport::Counted;
+use crate::transport::rdma::share;
 
 /// Measures a point: an open loop where the recorder has a rate, else a closed one.
 ///
@@ -24,11 +25,13 @@ pub fn client<P: Pipeline + Counted, W: Waiting>(
     recorder: &mut Recorder,
 ) -> Result<Measured> {
     lane.control.set_step(Step::Check);
-    phase::begin(lane, Phase::Check { first: 0, count: CHECKED })?;
+    let lanes = path.lanes();
+    let checked = CHECKED.max(lanes as u64);
+    phase::begin(lane, Phase::Check { first: vec![0; lanes], count: checked })?;
     let mut unused = LatencyHistogram::new();
-    closed(lane, path, Stop::Count(CHECKED).into(), true, &mut unused)
+    closed(lane, path, Stop::Count(checked).into(), true, &mut unused)
         .map_err(|halt| lane.explain(halt, Step::Check))?;
-    phase::end(lane, Step::Check, CHECKED)?;
+    phase::end(lane, Step::Check, dealt(&[checked], lanes))?;
 
     lane.control.set_step(Step::WarmUp);
     phase::begin(lane, Phase::Measure)?;
@@ -57,10 +60,15 @@ pub fn client<P: Pipeline + Counted, W: Waiting>(
     let cost = meter.stop(lane, transport, recorder.histogram.samples(), path.tally().since(before));
     let (messages, window_ns) = outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let sent = warmed + messages;
-    let report = phase::end(lane, Step::Measure, sent)?;
+    let report = phase::end(lane, Step::Measure, dealt(&[warmed, messages], lanes))?;
     phase::begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(opened);
     Ok(Measured { sent, opened_ns, window_ns, cost, report })
+}
+
+/// Messages on each lane after stretches that each began with the first lane.
+fn dealt(stretches: &[u64], lanes: usize) -> Vec<u64> {
+    (0..lanes).map(|lane| stretches.iter().map(|messages| share(*messages, lane, lanes)).sum()).collect()
 }
 
 fn closed<P: Pipeline>(

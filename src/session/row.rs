@@ -34,7 +34,8 @@ pub fn row(
     let test = &lane.test;
     let point = Point {
         size_bytes: size,
-        qps: test.qps,
+        // One connection carries what all queue pairs do.
+        qps: if transport == Transport::Tcp { 1 } else { test.qps },
         depth: test.load.depth,
         threads: test.threads,
         wait: test.wait,

@@ -59,7 +59,7 @@ impl<'a> Server<'a> {
 }
 
 impl Pipeline for Server<'_> {
-    fn start(&mut self, _: &Watch<'_>) -> Result<(), Halt> {
+    fn start(&mut self, _: usize, _: &Watch<'_>) -> Result<(), Halt> {
         let begin = self.free.max(self.time.get());
         let end = begin + self.service;
         let (from, to) = self.stalled;
@@ -71,20 +71,20 @@ impl Pipeline for Server<'_> {
         self.unsettled += 1;
         Ok(())
     }
-    fn finished(&mut self) -> Result<u64, Halt> {
+    fn finished(&mut self) -> Result<usize, Halt> {
         self.time.set(self.time.get() + 1);
         let ended = self.ends.iter().take_while(|end| **end <= self.time.get()).count();
         self.ends.drain(..ended);
         self.ended += ended as u64;
-        Ok(ended as u64)
+        Ok(ended)
     }
-    fn wait(&mut self, _: &Watch<'_>) -> Result<u64, Halt> {
+    fn wait(&mut self, _: &Watch<'_>) -> Result<usize, Halt> {
         let first = *self.ends.front().expect("a wait for nothing never ends");
         self.time.set(first.max(self.time.get()));
         self.finished()
     }
-    fn settle(&mut self, ended: u64, _: &Watch<'_>) -> Result<(), Halt> {
-        self.unsettled -= ended;
+    fn settle(&mut self, ended: usize) -> Result<(), Halt> {
+        self.unsettled -= ended as u64;
         assert_eq!(
             self.unsettled as usize,
             self.ends.len(),
@@ -92,15 +92,15 @@ impl Pipeline for Server<'_> {
         );
         Ok(())
     }
-    fn look(&mut self) -> Result<(), Halt> {
+    fn inspect(&mut self) -> Result<(), Halt> {
         Ok(())
     }
-    fn stamp(&mut self) {
+    fn stamp(&mut self, _: usize) {
         assert_eq!(self.stamped, self.started);
         self.stamped += 1;
     }
-    fn check(&mut self) -> Result<(), Halt> {
-        self.checked += 1;
+    fn check(&mut self, ended: usize) -> Result<(), Halt> {
+        self.checked += ended as u64;
         assert!(self.checked <= self.ended);
         Ok(())
     }

@@ -127,14 +127,14 @@ impl<'s, O: Op, W: Waiting> Pipelined<'s, O, W> {
     }
 
     /// Counts what has arrived.
-    fn count(&mut self) -> Result<u64, Halt> {
+    fn count(&mut self) -> Result<usize, Halt> {
         let new = self.into.messages() - self.taken;
         self.taken += new;
         if self.taken > self.started {
             let text = format!("the peer answered {} messages of {} sent", self.taken, self.started);
             return Err(Error::invalid(Step::Measure, text).into());
         }
-        Ok(new)
+        Ok(new as usize)
     }
 
     fn pattern(&self, message: u64, arrives: bool) -> Pattern {
@@ -174,12 +174,12 @@ impl<O, W> Counted for Pipelined<'_, O, W> {
 
 impl<O: Op, W: Waiting> Pipeline for Pipelined<'_, O, W> {
     #[inline(always)]
-    fn start(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
+    fn start(&mut self, _lane: usize, watch: &Watch<'_>) -> Result<(), Halt> {
         self.send_next(watch)
     }
 
     #[inline(always)]
-    fn finished(&mut self) -> Result<u64, Halt> {
+    fn finished(&mut self) -> Result<usize, Halt> {
         // What came while a message was sent is not asked for again.
         if self.into.messages() == self.taken {
             self.read_some()?;
@@ -187,26 +187,26 @@ impl<O: Op, W: Waiting> Pipeline for Pipelined<'_, O, W> {
         self.count()
     }
 
-    fn wait(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
+    fn wait(&mut self, watch: &Watch<'_>) -> Result<usize, Halt> {
         self.read_message(watch)?;
         self.count()
     }
 
     #[inline(always)]
-    fn settle(&mut self, _ended: u64, _watch: &Watch<'_>) -> Result<(), Halt> {
+    fn settle(&mut self, _ended: usize) -> Result<(), Halt> {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<(), Halt> {
+    fn inspect(&mut self) -> Result<(), Halt> {
         Ok(())
     }
 
-    fn stamp(&mut self) {
+    fn stamp(&mut self, _lane: usize) {
         self.stamp_next();
     }
 
-    fn check(&mut self) -> Result<(), Halt> {
-        self.check_next()
+    fn check(&mut self, ended: usize) -> Result<(), Halt> {
+        (0..ended).try_for_each(|_| self.check_next())
     }
 }
 
