@@ -124,6 +124,47 @@ fn a_rate_that_is_low_is_kept_and_one_that_is_impossible_is_not() {
 }
 
 #[test]
+fn trips_go_over_many_queue_pairs_in_turn() {
+    let _turn = suite::turn();
+    for binary in latency_binaries() {
+        for &(option, _) in suite::waits(binary) {
+            for (options, count) in [("-q 3 --depth 4", 100), ("-q 5", 7), ("-q 40 -t 16 --depth 2", 300)] {
+                let options = format!("-d emu0 {} {options} -n {count} --verify {option}", sizes(binary));
+                let document = loopback(binary, &options);
+                for row in rows(&document) {
+                    let queue_pairs =
+                        if text(row, "/transport") == "tcp" { 1.0 } else { number(&document, "/test/qps") };
+                    assert_eq!(number(row, "/point/qps"), queue_pairs, "{options}: {row:#}");
+                    assert_eq!(number(row, "/messages"), f64::from(count), "{binary} {options}: {row:#}");
+                    assert_eq!(text(row, "/latency_ns/basis"), "round_trip", "{binary} {options}");
+                }
+            }
+        }
+        let paced = paced(binary, "-q 4 --depth 8 --rate 2k -n 200 --verify");
+        assert!(rows(&paced).iter().all(|row| number(row, "/messages") == 200.0), "{paced:#}");
+    }
+}
+
+#[test]
+fn a_stream_keeps_a_rate_or_says_that_it_did_not() {
+    let _turn = suite::turn();
+    for binary in BINARIES.into_iter().chain(ATOMICS).filter(|binary| binary.ends_with("_bw")) {
+        let size = if binary == "atomic_bw" { "" } else { "-s 4k" };
+        for options in ["", "-q 3 --verify", "--arrivals poisson"] {
+            let low = paced(binary, &format!("{size} {options} --rate 4k -n 400"));
+            for row in rows(&low) {
+                assert_eq!(number(row, "/messages"), 400.0, "{binary} {options}: {row:#}");
+                assert!(text(row, "/id").ends_with("/rate4000") && at(row, "/late").is_u64(), "{row:#}");
+                kept(row);
+            }
+        }
+        let impossible = paced(binary, &format!("{size} --rate 900M -D 30ms --warm-up 10ms"));
+        assert_eq!(text(&impossible, "/status"), "invalid", "{binary}");
+        assert!(rows(&impossible).iter().all(|row| !kept(row)), "{binary}: {impossible:#}");
+    }
+}
+
+#[test]
 fn a_sweep_measures_the_capacity_and_then_shares_of_it() {
     let _turn = suite::turn();
     for (binary, options) in [("send_lat", "--depth 16"), ("read_lat", "")] {
@@ -186,6 +227,9 @@ fn what_makes_no_sense_is_refused_with_what_to_change() {
         ("send_lat", "--rate-sweep 95%..10%", "smaller share"),
         ("send_lat", "--rate-sweep 50% --rate 1k", "--rate"),
         ("send_lat", "--arrivals poisson", "--rate"),
+        ("send_bw", "--rate 1k -l 4", "leave -l away"),
+        ("send_bw", "--rate 2", "-Q 1"),
+        ("send_lat", "--depth 8 --srq", "leave --srq away"),
         ("send_lat", "--arrivals bursty --rate 1k", "poisson"),
     ] {
         let run = suite::run(binary, &format!("--loopback -d emu0 {options}")).exits(2);

@@ -14,6 +14,7 @@ pub mod histogram;
 pub mod latency;
 mod medians;
 pub mod paced;
+pub mod paced_stream;
 pub mod pipeline;
 pub mod schedule;
 pub mod watch;

@@ -20,8 +20,9 @@ pub struct OpenLoop {
     pub late: u64,
     /// How much of the window's schedule was posted in it, 0 to 1. Below 1 where the last messages were late.
     pub share: f64,
-    /// The least latency of the first and of the last quarter of the messages in ns, where it grew from quarter to
-    /// quarter and to more than twice the first and a mean gap: not even a moment was left to catch up.
+    /// The least latency (in a bandwidth test: the least time from due to posted) of the first and of the last quarter of
+    /// the messages in ns, where it grew from quarter to quarter and to more than twice the first and a mean gap: not
+    /// even a moment was left to catch up.
     pub growth: Option<(u64, u64)>,
 }
 
@@ -48,8 +49,8 @@ impl OpenLoop {
         }
         self.growth.map(|(first, last)| {
             format!(
-                "the schedule was missed: {rates}, but the backlog grew to the end: the least latency from {:.1} us in \
-                 the first quarter to {:.1} us in the last",
+                "the schedule was missed: {rates}, and the backlog grew to the end: in its first quarter messages were \
+                 at the least {:.1} us behind when they were due, in the last {:.1} us",
                 first as f64 / 1e3,
                 last as f64 / 1e3
             )

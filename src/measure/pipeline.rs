@@ -73,7 +73,13 @@ pub(super) struct Outstanding {
 impl Outstanding {
     pub(super) fn new(depth: u32, lanes: usize) -> Self {
         let depth = depth as usize;
-        Self { since: vec![0; depth * lanes].into(), depth, lanes: vec![(0, 0); lanes].into(), next: 0, count: 0 }
+        Self {
+            since: vec![0; depth * lanes].into(),
+            depth,
+            lanes: vec![(0, 0); lanes].into(),
+            next: 0,
+            count: 0,
+        }
     }
 
     /// The lane whose turn it is has room for a message.

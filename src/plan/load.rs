@@ -85,6 +85,11 @@ impl Load {
             if self.depth != test.tx_depth {
                 return Err(only_latency(self.depth));
             }
+            if self.is_open() && test.post_list > 1 {
+                let message =
+                    format!("-l {} with --rate: each message is posted when it is due", test.post_list);
+                return refuse(message, "leave -l away");
+            }
             if !self.rate_shares.is_empty() {
                 return refuse("--rate-sweep is for latency tests".into(), "use the latency test, or --rate");
             }
@@ -165,11 +170,17 @@ impl Test {
             Arrivals::Poisson => POISSON_GAPS,
         };
         let stall = self.stall_timeout.as_secs_f64();
-        if rate * stall < gaps {
+        // The completions of a stream come for so many at a time.
+        let together = if self.shape == Shape::Bandwidth { f64::from(self.signal_every) } else { 1.0 };
+        if rate * stall < gaps * together {
             return Err(Error::usage(format!(
                 "at --rate {rate} the path is silent for longer than --stall-timeout {stall:.1} s lets it"
             ))
-            .with_remedy(format!("raise --stall-timeout to {:.0} s or more", (gaps / rate).ceil())));
+            .with_remedy(format!(
+                "raise --stall-timeout to {:.0} s or more{}",
+                (gaps * together / rate).ceil(),
+                if together > 1.0 { ", or ask for more completions with -Q 1" } else { "" }
+            )));
         }
         match self.stop {
             Stop::After(span) if rate * span.as_secs_f64() < 1.0 => Err(Error::usage(format!(

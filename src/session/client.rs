@@ -392,23 +392,22 @@ impl AtClient<'_> {
             }
             (Transport::Rdma, Shape::Bandwidth) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
-                let sample = &mut recorder.sample;
                 match (lane.test.qps, lane.test.post_list) {
                     (1, 1) => {
                         let mut path = rdma::Streamer::<O, W, Single>::new(rdma, size);
-                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                        phase::bandwidth_client::<_, W>(lane, &mut path, transport, pulls, recorder)
                     }
                     (1, _) => {
                         let mut path = rdma::Streamer::<O, W, Lists>::new(rdma, size);
-                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                        phase::bandwidth_client::<_, W>(lane, &mut path, transport, pulls, recorder)
                     }
                     (_, 1) => {
                         let mut path = rdma::Spreader::<O, W, Single>::new(rdma, size);
-                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                        phase::bandwidth_client::<_, W>(lane, &mut path, transport, pulls, recorder)
                     }
                     _ => {
                         let mut path = rdma::Spreader::<O, W, Lists>::new(rdma, size);
-                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                        phase::bandwidth_client::<_, W>(lane, &mut path, transport, pulls, recorder)
                     }
                 }
             }
@@ -416,7 +415,7 @@ impl AtClient<'_> {
                 let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
                 let slots = rdma::Layout::of(&lane.test)?.slots;
                 let mut path = tcp::Streamer::<O, W, S>::new(tcp, size, slots)?;
-                phase::bandwidth_client(lane, &mut path, transport, pulls, &mut recorder.sample)
+                phase::bandwidth_client::<_, W>(lane, &mut path, transport, pulls, recorder)
             }
         }
     }

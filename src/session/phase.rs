@@ -1,10 +1,11 @@
 //! The phases of one point at both ends, over any path: check, measure, verify.
 
 use super::lane::{Cost, Lane, Meter, STEP};
+use super::row::Recorder;
 use crate::error::{Error, Result, Step};
-use crate::measure::bandwidth::{self, BandwidthSample, Load};
-use crate::measure::latency;
-use crate::measure::{Halt, LatencyHistogram, Limit, RoundTrip, Sink, Stop, Stream, Ticks};
+use crate::measure::bandwidth::{self, Load};
+use crate::measure::{Halt, LatencyHistogram, Limit, RoundTrip, Sink, Stop, Stream, Ticks, Waiting};
+use crate::measure::{latency, paced_stream};
 use crate::oob::run::{Done, Phase, Ready, Report};
 use crate::plan::Transport;
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
@@ -211,12 +212,12 @@ pub fn passive_server(
 ///
 /// # Errors
 /// Why it could not be measured.
-pub fn bandwidth_client<P: Stream + Payload + Counted>(
+pub fn bandwidth_client<P: Stream + Payload + Counted, W: Waiting>(
     lane: &mut Lane,
     path: &mut P,
     transport: Transport,
     pulls: bool,
-    sample: &mut BandwidthSample,
+    recorder: &mut Recorder,
 ) -> Result<Measured> {
     let all = path.positions().len() as u64;
     check_messages(lane, path, CHECKED.max(all), pulls, Step::Check)?;
@@ -229,7 +230,18 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     let began = path.positions();
     let load = Load { depth, warm_up: lane.test.warm_up, stop: lane.test.stop };
     let (clock, watch) = (&lane.clock, &lane.watch());
-    let outcome = with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample));
+    let sample = &mut recorder.sample;
+    let outcome = match recorder.offered_per_s {
+        None => with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample)),
+        Some(rate) => {
+            let pace = &lane.test.pace(rate);
+            let paced = with_ticks!(lane, ticks => {
+                paced_stream::stream::<P, W, _>(path, ticks, clock, &load, pace, watch, sample)
+            });
+            paced.map(|seen| recorder.open_loop = Some(seen))
+        }
+    };
+    let sample = &recorder.sample;
     let cost = meter.stop(lane, transport, sample.posted, path.tally().since(before));
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let report = end(lane, Step::Measure, since(&began, path))?;

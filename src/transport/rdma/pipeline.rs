@@ -122,7 +122,8 @@ impl<'r, O: Op> Lane<'r, O> {
         };
         if facts.arrival == Arrival::LastByte {
             // Where the flag stands depends on the size, and what an earlier size left there may look like one.
-            (0..depth).for_each(|slot| shared.memory.region().store_release(lane.landing(slot) + size - 1, 0));
+            (0..depth)
+                .for_each(|slot| shared.memory.region().store_release(lane.landing(slot) + size - 1, 0));
         }
         lane
     }
