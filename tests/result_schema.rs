@@ -175,6 +175,8 @@ const ADDED: &[&str] = &[
     "/test/rate_shares",
     "/test/post_list",
     "/test/cqe_batch",
+    "/test/shared_receive",
+    "/test/buffers",
     "/test/traffic_class",
     "/test/flow_label",
     "/test/hop_limit",
@@ -188,6 +190,7 @@ const ADDED: &[&str] = &[
     "/local/buffers",
     "/local/device/pkey_index",
     "/local/device/pkey",
+    "/results/0/threads",
 ];
 
 #[test]

@@ -17,6 +17,7 @@ pub mod paced;
 pub mod paced_stream;
 pub mod pipeline;
 pub mod schedule;
+mod together;
 pub mod watch;
 
 pub use bandwidth::{BandwidthSample, Interval, Sink, Stream};
@@ -26,6 +27,7 @@ pub use latency::RoundTrip;
 pub use paced::OpenLoop;
 pub use pipeline::Pipeline;
 pub use schedule::{Arrivals, Pace};
+pub use together::together;
 pub use watch::{Halt, Never, Sleep, Spin, Waiting, Wake, Watch};
 
 /// When a measurement ends.

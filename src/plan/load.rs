@@ -85,6 +85,10 @@ impl Load {
             if self.depth != test.tx_depth {
                 return Err(only_latency(self.depth));
             }
+            if self.is_open() && test.threads > 1 {
+                let message = format!("--threads {} with --rate: one thread keeps a schedule", test.threads);
+                return refuse(message, "leave --threads away");
+            }
             if self.is_open() && test.post_list > 1 {
                 let message =
                     format!("-l {} with --rate: each message is posted when it is due", test.post_list);

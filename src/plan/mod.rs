@@ -22,7 +22,7 @@ pub use load::Load;
 pub use resolve::resolve;
 pub use tcp::TcpOptions;
 
-pub use crate::cli::HOP_LIMIT;
+pub use crate::cli::{HOP_LIMIT, MOST_THREADS};
 
 /// Latency or bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

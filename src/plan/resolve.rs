@@ -134,7 +134,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         qps: queues.qps,
         shared_receive: queues.srq,
         buffers: args.memory.buffers,
-        threads: 1,
+        threads: queues.threads,
         memory: if args.memory.hugepages { MemoryKind::HugePages } else { MemoryKind::Anonymous },
         relaxed_ordering: args.memory.relaxed_ordering,
         on_demand_paging: args.memory.odp,
@@ -264,6 +264,12 @@ impl Test {
             (Shape::Latency, Some(_)) => {
                 return refuse("--buffers is for bandwidth tests".into(), "leave --buffers away");
             }
+            (Shape::Latency, None) if self.threads > 1 => {
+                return refuse(
+                    format!("--threads {} is for bandwidth tests", self.threads),
+                    "leave --threads away",
+                );
+            }
             (Shape::Latency, None) if self.shared_receive && self.is_pipelined() => {
                 return refuse(
                     "--srq goes with one message outstanding: each of many has its own receive".into(),
@@ -277,6 +283,14 @@ impl Test {
                 );
             }
             _ => {}
+        }
+        if let Stop::Count(count) = self.stop
+            && count < self.threads.into()
+        {
+            return refuse(
+                format!("-n {count} leaves some of --threads {} without a message", self.threads),
+                "raise -n, or lower --threads",
+            );
         }
         Ok(())
     }

@@ -38,14 +38,16 @@ pub struct Lane {
     pub test: Test,
     /// Calibrated.
     pub clock: Clock,
+    /// Those of this end's threads, in order; empty where they may not be chosen.
+    pub cores: Vec<usize>,
     /// Both ends share one core.
     pub shares_core: bool,
     /// Set by a signal.
     pub signalled: &'static AtomicBool,
     /// The RDMA device and the number of its port, for counters and events.
     pub device: Option<(Context, u8)>,
-    /// The data connection, for the kernel's counters of it.
-    pub socket: Option<TcpStream>,
+    /// The data connections, for the kernel's counters of them.
+    pub sockets: Vec<TcpStream>,
     /// See [`Lane::troubles`].
     pub troubles: RefCell<Vec<String>>,
 }
@@ -89,7 +91,7 @@ impl Lane {
             Transport::Rdma => {
                 self.device.as_ref().map(|(device, port)| DeviceCounters::read(device.device().name(), *port))
             }
-            Transport::Tcp => self.socket.as_ref().map(|socket| host::connection_counters(socket.as_fd())),
+            Transport::Tcp => Some(host::connection_counters(self.sockets.iter().map(AsFd::as_fd))),
         };
         counters.filter(|counters| !counters.0.is_empty())
     }
@@ -176,9 +178,21 @@ impl Meter {
         Self { counters: lane.counters(transport), troubles: lane.troubles().len(), cpu: CpuMeter::start() }
     }
 
-    /// Stops, for a phase of `messages` messages.
+    /// Stops, for a phase of `messages` messages that this thread has measured.
     pub fn stop(self, lane: &Lane, transport: Transport, messages: u64, tally: Tally) -> Cost {
-        let used = self.cpu.and_then(|meter| meter.stop()).ok();
+        let used = self.cpu.as_ref().ok().and_then(|meter| meter.stop().ok());
+        self.stop_with(lane, transport, messages, tally, used)
+    }
+
+    /// Stops, for a phase that other threads have measured, which `used` so much in all.
+    pub fn stop_with(
+        self,
+        lane: &Lane,
+        transport: Transport,
+        messages: u64,
+        tally: Tally,
+        used: Option<host::CpuUse>,
+    ) -> Cost {
         let mut cost = Cost::default();
         if let Some(used) = &used {
             if used.migrated {

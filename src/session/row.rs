@@ -7,7 +7,9 @@ use super::phase::Measured;
 use crate::measure::clock::TOLERATED_PPM;
 use crate::measure::{BandwidthSample, LatencyHistogram, OpenLoop};
 use crate::plan::{Shape, Side, Test, Transport};
-use crate::result::{Bandwidth, Basis, Direction, Document, Point, ResultRow, RowInterval, TestRecord};
+use crate::result::{
+    Bandwidth, Basis, Direction, Document, Point, ResultRow, RowInterval, TestRecord, ThreadRate,
+};
 
 /// What a point has recorded so far, also when it ends early.
 #[derive(Default)]
@@ -20,6 +22,8 @@ pub struct Recorder {
     pub offered_per_s: Option<f64>,
     /// Of an open loop that came to its end.
     pub open_loop: Option<OpenLoop>,
+    /// Of each thread, where there are several.
+    pub threads: Vec<BandwidthSample>,
 }
 
 /// The row of a point; without `measured` of one that ended early.
@@ -57,6 +61,7 @@ pub fn row(
             row.intervals = sample.intervals.iter().map(|interval| row_interval(interval, size)).collect();
             row.bandwidth = Some(Bandwidth::new(sample.messages, size, window, &row.intervals));
             row = row.with_window(sample.messages, window);
+            row.threads = threads(lane, &recorder.threads, size);
         }
     }
     if measured.is_none() {
@@ -99,6 +104,21 @@ pub fn row(
 pub fn ends_point(test: &Test, rows: usize) -> bool {
     let paths = test.transports.len();
     rows.is_multiple_of(paths) || (!test.load.rate_shares.is_empty() && rows > paths)
+}
+
+fn threads(lane: &Lane, samples: &[BandwidthSample], size: u64) -> Vec<ThreadRate> {
+    let rate = |(index, sample): (usize, &BandwidthSample)| {
+        let window = Duration::from_nanos(sample.window_ns);
+        let all = Bandwidth::new(sample.messages, size, window, &[]);
+        ThreadRate {
+            core: lane.cores.get(index).copied(),
+            messages: sample.messages,
+            window_s: window.as_secs_f64(),
+            bytes_per_s: all.bytes_per_s,
+            messages_per_s: all.messages_per_s,
+        }
+    };
+    samples.iter().enumerate().map(rate).collect()
 }
 
 fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {

@@ -16,7 +16,7 @@ use crate::ops::{Arrival, Op, Opcode, Peer};
 use crate::plan::Side;
 use crate::transport::pattern::Pattern;
 use crate::transport::{Counted, Tally};
-use crate::verbs::{Patch, Receiver, RemoteSlice, Sender, Slots, Wc};
+use crate::verbs::{Patch, ReceiveRing, RemoteSlice, Sender, Slots, Wc};
 
 /// Trips that end with one look at most. A receive queue has room for as many more than are outstanding, so that
 /// receives may be posted after their messages were answered.
@@ -45,7 +45,7 @@ pub struct Pipelined<'r, O, W> {
 struct Lane<'r, O> {
     queue: &'r mut Queue,
     sender: Sender,
-    receiver: Receiver,
+    receives: ReceiveRing,
     next_sent: Place,
     next_arrival: Place,
     next_check: Place,
@@ -110,11 +110,11 @@ impl<'r, O: Op> Lane<'r, O> {
         if facts.opcode == Opcode::FetchAdd {
             sender.set_atomic(1, 0);
         }
-        let receiver = queue.receiver(shared, shared.layout.stride);
+        let receives = queue.receives(shared);
         let lane = Self {
             queue,
             sender,
-            receiver,
+            receives,
             next_sent: next,
             next_arrival: next,
             next_check: next,
@@ -172,7 +172,7 @@ impl<'r, O: Op> Lane<'r, O> {
     /// Posts a receive for one that was taken.
     #[inline(always)]
     fn receive(&mut self) -> Result<()> {
-        self.receiver.post_run(1)?;
+        self.receives.post(1)?;
         self.queue.receives_posted += 1;
         self.queue.taken += 1;
         Ok(())
