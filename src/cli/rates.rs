@@ -2,7 +2,29 @@
 
 use std::str::FromStr;
 
+use clap::Args;
+
 use crate::units::parse_rate;
+
+/// How many messages a latency test keeps under way, and when those of any test are sent.
+#[derive(Debug, Clone, Args)]
+pub struct LoadArgs {
+    /// Messages outstanding in a latency test, each measured from its post to its end [default: 1; with --rate -t or -r]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub depth: Option<u32>,
+
+    /// Send N messages a second, each when it is due (1000, 10k, 1.5M); latency counts from then
+    #[arg(long, value_name = "N", value_parser = parse_offered_rate)]
+    pub rate: Option<f64>,
+
+    /// Rate of a closed loop first, then open loops at shares of it: 10%..95%, 10%..95%/5 points, or 10%,50%,90%
+    #[arg(long, value_name = "SHARES", conflicts_with = "rate")]
+    pub rate_sweep: Option<Shares>,
+
+    /// How messages of a rate follow each other: one mean gap apart, or at random as from many senders
+    #[arg(long, value_name = "HOW", value_parser = ["constant", "poisson"])]
+    pub arrivals: Option<String>,
+}
 
 /// Highest rate in messages a second: more than any clock could tell apart.
 pub const MOST_RATE: f64 = 1e9;

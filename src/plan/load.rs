@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Shape, Test, Transport, Wait};
-use crate::cli::{MOST_RATE, MOST_SHARES, ShapeArgs, is_share};
+use crate::cli::{LoadArgs, MOST_RATE, MOST_SHARES, is_share};
 use crate::error::{Error, Result};
 use crate::measure::{Arrivals, Pace, Stop};
 use crate::ops::{Arrival, Verb};
@@ -30,7 +30,7 @@ const POISSON_GAPS: f64 = 20.0;
 
 impl Load {
     /// What was typed has a meaning in a test of this shape.
-    pub(super) fn check_typed(typed: &ShapeArgs, shape: Shape) -> Result<()> {
+    pub(super) fn check_typed(typed: &LoadArgs, shape: Shape) -> Result<()> {
         if let (Some(depth), Shape::Bandwidth) = (typed.depth, shape) {
             return Err(only_latency(depth));
         }
@@ -44,7 +44,7 @@ impl Load {
     }
 
     /// From what was typed.
-    pub(super) fn new(typed: &ShapeArgs, verb: Verb, shape: Shape, tx_depth: u32, rx_depth: u32) -> Self {
+    pub(super) fn new(typed: &LoadArgs, verb: Verb, shape: Shape, tx_depth: u32, rx_depth: u32) -> Self {
         let is_open = typed.rate.is_some() || typed.rate_sweep.is_some();
         let receives = verb.facts().arrival == Arrival::RecvCompletion;
         let most = if receives { tx_depth.min(rx_depth) } else { tx_depth };

@@ -51,7 +51,7 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         return Err(Error::usage("-p 0 is for a server that takes a free port; a client must name it"));
     }
     let verb = operation(&args, &client_options, verb)?;
-    Load::check_typed(&args.shape, shape)?;
+    Load::check_typed(&args.shape.load, shape)?;
     let test = test(&args, verb, shape, payload_seed);
     test.check()?;
     let outputs = Outputs {
@@ -127,7 +127,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         warm_up: Limit { messages, span: args.shape.warm_up.unwrap_or(WARM_UP) },
         tx_depth,
         rx_depth,
-        load: Load::new(&args.shape, verb, shape, tx_depth, rx_depth),
+        load: Load::new(&args.shape.load, verb, shape, tx_depth, rx_depth),
         signal_every: queues.cq_mod.unwrap_or_else(|| SIGNAL_EVERY.min(tx_depth / 4).max(1)),
         post_list: queues.post_list,
         cqe_batch: queues.cqe_batch.unwrap_or(if shape == Shape::Bandwidth { CQE_BATCH } else { 1 }),
