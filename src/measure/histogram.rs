@@ -70,9 +70,15 @@ impl LatencyHistogram {
     /// [`BLOCK`] of them. Reorders the block. Allocates nothing.
     #[inline]
     pub fn record_block(&mut self, block: &mut [u64], ns: impl Fn(u64) -> u64) {
-        self.record_all(block.iter().map(|&ticks| ns(ticks)));
-        if block.len() == BLOCK {
-            let (_, median, _) = block.select_nth_unstable(BLOCK / 2);
+        self.record_chunk::<BLOCK>(block, ns);
+    }
+
+    /// The same in chunks of another length. One histogram takes chunks of one length.
+    #[inline]
+    pub fn record_chunk<const WHOLE: usize>(&mut self, chunk: &mut [u64], ns: impl Fn(u64) -> u64) {
+        self.record_all(chunk.iter().map(|&ticks| ns(ticks)));
+        if chunk.len() == WHOLE {
+            let (_, median, _) = chunk.select_nth_unstable(WHOLE / 2);
             self.medians.push(ns(*median) as f64);
         }
     }

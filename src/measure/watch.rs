@@ -149,6 +149,21 @@ pub trait Wake {
     fn disarm(&mut self) -> Result<(), Error>;
 }
 
+/// A source that wakes nobody.
+pub struct Never;
+
+impl Wake for Never {
+    fn arm(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn disarm(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
 /// Polls without pause. With `YIELDS`, both ends share one core and each empty poll offers it to the other.
 #[derive(Debug, Default)]
 pub struct Spin<const YIELDS: bool> {

@@ -87,6 +87,9 @@ impl Lane {
             Stop::Count(count) => {
                 let each = Duration::from_millis(20) + Duration::from_micros(size);
                 let all = each.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+                // A random schedule may take longer than its rate says; the spare time is that of many gaps.
+                let due = self.test.load.rate_per_s.map_or(0.0, |rate| 2.0 * count as f64 / rate);
+                let all = all.saturating_add(Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX / 2));
                 all.saturating_add(warm_up + spare)
             }
         }

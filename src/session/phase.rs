@@ -2,12 +2,11 @@
 
 use super::lane::{Cost, Lane, Meter, STEP};
 use super::lossy;
+use super::row::Recorder;
 use crate::error::{Error, Result, Step};
-use crate::measure::bandwidth::{self, BandwidthSample, Load};
-use crate::measure::latency;
-use crate::measure::{
-    ClockSource, Counter, Halt, LatencyHistogram, Limit, Raw, RoundTrip, Sink, Stop, Stream, Ticks,
-};
+use crate::measure::bandwidth::{self, Load};
+use crate::measure::{Halt, LatencyHistogram, Limit, RoundTrip, Sink, Stop, Stream, Ticks, Waiting};
+use crate::measure::{latency, paced_stream};
 use crate::oob::run::{Done, Phase, Ready, Received, Report};
 use crate::plan::Transport;
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
@@ -37,20 +36,20 @@ pub struct Measured {
 macro_rules! with_ticks {
     ($lane:expr, $ticks:ident => $body:expr) => {
         match $lane.clock.source() {
-            ClockSource::MonotonicRaw => {
-                let $ticks = Raw;
+            $crate::measure::ClockSource::MonotonicRaw => {
+                let $ticks = $crate::measure::Raw;
                 $body
             }
-            ClockSource::Tsc | ClockSource::Cntvct => {
-                let $ticks = Counter;
+            $crate::measure::ClockSource::Tsc | $crate::measure::ClockSource::Cntvct => {
+                let $ticks = $crate::measure::Counter;
                 $body
             }
         }
     };
 }
-
 pub(super) use with_ticks;
 
+/// Asks for a phase, and waits until the server is ready for it.
 pub(super) fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
     let Ready {} = lane.ask(&phase, "the server to be ready for the phase")?;
     Ok(())
@@ -111,6 +110,7 @@ pub fn latency_client<P: RoundTrip + Counted>(
     Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report })
 }
 
+/// Says that the point is over.
 pub(super) fn begin_over(lane: &mut Lane) -> Result<()> {
     lane.control.send(&Phase::Over)
 }
@@ -235,12 +235,12 @@ pub fn passive_server(
 ///
 /// # Errors
 /// Why it could not be measured.
-pub fn bandwidth_client<P: Stream + Payload + Counted>(
+pub fn bandwidth_client<P: Stream + Payload + Counted, W: Waiting>(
     lane: &mut Lane,
     path: &mut P,
     transport: Transport,
     pulls: bool,
-    sample: &mut BandwidthSample,
+    recorder: &mut Recorder,
 ) -> Result<Measured> {
     let all = path.positions().len() as u64;
     check_messages(lane, path, transport, CHECKED.max(all), pulls, Step::Check)?;
@@ -253,7 +253,18 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     let began = path.positions();
     let load = Load { depth, warm_up: lane.test.warm_up, stop: lane.test.stop };
     let (clock, watch) = (&lane.clock, &lane.watch());
-    let outcome = with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample));
+    let sample = &mut recorder.sample;
+    let outcome = match recorder.offered_per_s {
+        None => with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample)),
+        Some(rate) => {
+            let pace = &lane.test.pace(rate);
+            let paced = with_ticks!(lane, ticks => {
+                paced_stream::stream::<P, W, _>(path, ticks, clock, &load, pace, watch, sample)
+            });
+            paced.map(|seen| recorder.open_loop = Some(seen))
+        }
+    };
+    let sample = &recorder.sample;
     let cost = meter.stop(lane, transport, sample.posted, path.tally().since(before));
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let report = end(lane, transport, Step::Measure, since(&began, path))?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::lane::{COPIED, LENT, Lane};
 use super::phase::Measured;
 use crate::measure::clock::TOLERATED_PPM;
-use crate::measure::{BandwidthSample, LatencyHistogram};
-use crate::plan::{Shape, Side, Transport};
+use crate::measure::{BandwidthSample, LatencyHistogram, OpenLoop};
+use crate::plan::{Shape, Side, Test, Transport};
 use crate::result::{
     Bandwidth, Basis, Direction, Document, Point, ResultRow, RowInterval, TestRecord, ThreadRate,
 };
@@ -18,6 +18,10 @@ pub struct Recorder {
     pub histogram: LatencyHistogram,
     /// Of a bandwidth test.
     pub sample: BandwidthSample,
+    /// Messages a second that are offered; `None` where the loop is closed.
+    pub offered_per_s: Option<f64>,
+    /// Of an open loop that came to its end.
+    pub open_loop: Option<OpenLoop>,
     /// Of each thread, where there are several.
     pub threads: Vec<BandwidthSample>,
 }
@@ -36,11 +40,11 @@ pub fn row(
         size_bytes: size,
         // One connection carries what all queue pairs do.
         qps: if transport == Transport::Tcp { 1 } else { test.qps },
-        depth: if test.shape == Shape::Latency { 1 } else { test.tx_depth },
+        depth: test.load.depth,
         threads: test.threads,
         wait: test.wait,
         direction: Direction::Unidirectional,
-        offered_per_s: None,
+        offered_per_s: recorder.offered_per_s,
     };
     let by_receiver = lane.may_lose(transport) && test.is_measured_by_receiver();
     let side = if by_receiver { Side::Server } else { Side::Client };
@@ -73,6 +77,12 @@ pub fn row(
         row.window_s = row.window_s.filter(|seconds| *seconds > 0.0);
         row.achieved_per_s = row.achieved_per_s.filter(|_| row.window_s.is_some());
     }
+    if let (Some(open_loop), Some(offered)) = (&recorder.open_loop, recorder.offered_per_s) {
+        row.late = Some(open_loop.late);
+        if let Some(reason) = open_loop.missed(offered) {
+            row.validity.invalid(reason);
+        }
+    }
     let clock = lane.clock.report();
     row.uncertainty.clock_ns = Some(clock.reading_ns);
     row.uncertainty.loop_ns = loop_ns;
@@ -98,6 +108,12 @@ pub fn row(
         }
     }
     row
+}
+
+/// The first `rows` rows of a run end with all rows of a point. Each path has its own rates in a sweep.
+pub fn ends_point(test: &Test, rows: usize) -> bool {
+    let paths = test.transports.len();
+    rows.is_multiple_of(paths) || (!test.load.rate_shares.is_empty() && rows > paths)
 }
 
 fn threads(lane: &Lane, samples: &[BandwidthSample], size: u64) -> Vec<ThreadRate> {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, STEP};
+use super::row::ends_point;
 use super::{Process, client, ends, lossy, phase, threads};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
@@ -275,7 +276,7 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
             }
             Command::Row(row) => {
                 document.add_row(*row);
-                if document.results.len().is_multiple_of(lane.test.transports.len()) {
+                if ends_point(&lane.test, document.results.len()) {
                     process.observer.measured(document);
                 }
             }
@@ -338,10 +339,22 @@ impl AtServer<'_> {
                     let mut path = rdma::Lossy::<O, W, true>::new(rdma, size);
                     return phase::latency_server(lane, &mut path, transport);
                 }
+                if lane.test.is_pipelined() {
+                    return phase::latency_server(
+                        lane,
+                        &mut rdma::Pipelined::<O, W>::new(rdma, size),
+                        transport,
+                    );
+                }
                 phase::latency_server(lane, &mut rdma::PingPong::<O, W>::new(rdma, size), transport)
             }
             (Transport::Tcp, Shape::Latency) => {
                 let tcp = paths.tcp.first().ok_or_else(missing)?;
+                if lane.test.is_pipelined() {
+                    let depth = lane.test.load.depth as usize;
+                    let mut path = tcp::Pipelined::<O, W>::new(tcp, size, depth)?;
+                    return phase::latency_server(lane, &mut path, transport);
+                }
                 phase::latency_server(lane, &mut tcp::PingPong::<O, W, S>::new(tcp, size)?, transport)
             }
             (Transport::Rdma, Shape::Bandwidth) => {
