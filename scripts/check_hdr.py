@@ -2,10 +2,11 @@
 """Decodes every histogram of a result with another implementation and compares it with the document.
 
     python3 -m venv venv && venv/bin/pip install hdrhistogram
-    venv/bin/python scripts/check_hdr.py RESULT.json [LOG.hlog]
+    venv/bin/python scripts/check_hdr.py RESULT.json [LOG.hlog [INTERVALS]]
 
 The count must be exact, every percentile within a bucket (0.1 %), and a percentile may be absent only where fewer than
-ten samples lie beyond it. With a log, each of its lines is compared with the histogram of the same result.
+ten samples lie beyond it. With a log, its lines must add up to the histogram of the result they name, one behind the
+other; with a number, there must be so many of each.
 """
 
 import json
@@ -56,24 +57,43 @@ def check_result(checks, result):
     return histogram
 
 
-def check_log(checks, path, histograms):
-    """Every line of an interval log against the histogram of its tag."""
-    seen = set()
+def check_log(checks, path, histograms, intervals):
+    """The lines of an interval log, added up, against the histogram of their tag."""
+    sums, counts, ends = {}, {}, {}
     with open(path, encoding="utf-8") as lines:
         for line in lines:
             if not line.startswith("Tag="):
                 continue
-            tag, _start, _seconds, _max, payload = line.strip().split(",")
+            tag, start, seconds, longest, payload = line.strip().split(",")
             tag = tag.removeprefix("Tag=")
-            seen.add(tag)
-            known = histograms.get(tag)
-            same = known is not None and HdrHistogram.decode(payload).equals(known)
-            checks.check(same, f"{path}: {tag} differs from the document")
-    checks.check(seen == set(histograms), f"{path}: has {sorted(seen)}, document has {sorted(histograms)}")
+            histogram = HdrHistogram.decode(payload)
+            # Start and length are rounded to milliseconds.
+            follows = abs(float(start) - ends.get(tag, float(start))) < 0.003
+            checks.check(follows, f"{path}: {tag} goes on at {start}, not {ends.get(tag)}")
+            ends[tag] = float(start) + float(seconds)
+            # It is in microseconds, rounded to nanoseconds, and a bucket wide.
+            top = histogram.get_max_value()
+            near = abs(float(longest) * 1000 - top) <= max(1, top / 1000)
+            checks.check(near, f"{path}: {tag} has a maximum of {longest} us, its histogram one of {top} ns")
+            counts[tag] = counts.get(tag, 0) + 1
+            if tag in sums:
+                sums[tag].add(histogram)
+            else:
+                sums[tag] = histogram
+    for tag, total in sums.items():
+        known = histograms.get(tag)
+        same = known is not None and total.get_total_count() == known.get_total_count()
+        same = same and all(
+            total.get_count_at_index(i) == known.get_count_at_index(i) for i in range(known.counts_len)
+        )
+        checks.check(same, f"{path}: the intervals of {tag} differ from the document in their sum")
+        right = intervals is None or counts[tag] == intervals
+        checks.check(right, f"{path}: {tag} has {counts[tag]} intervals, not {intervals}")
+    checks.check(set(sums) == set(histograms), f"{path}: has {sorted(sums)}, document has {sorted(histograms)}")
 
 
 def main(arguments):
-    if not 2 <= len(arguments) <= 3:
+    if not 2 <= len(arguments) <= 4:
         print(__doc__.strip(), file=sys.stderr)
         return 2
     with open(arguments[1], encoding="utf-8") as file:
@@ -83,8 +103,8 @@ def main(arguments):
     for result in document["results"]:
         if result["histogram"] is not None:
             histograms[result["id"]] = check_result(checks, result)
-    if len(arguments) == 3:
-        check_log(checks, arguments[2], histograms)
+    if len(arguments) > 2:
+        check_log(checks, arguments[2], histograms, int(arguments[3]) if len(arguments) > 3 else None)
     checks.check(checks.passed > 0, "nothing was checked: the document has no histogram")
     print(f"{checks.passed} passed, {checks.failed} failed")
     return 1 if checks.failed else 0

@@ -184,6 +184,7 @@ const ADDED: &[&str] = &[
     "/local/buffers",
     "/local/device/pkey_index",
     "/local/device/pkey",
+    "/results/0/intervals/0/payload",
 ];
 
 #[test]

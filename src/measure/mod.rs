@@ -13,12 +13,14 @@ pub mod floor;
 pub mod histogram;
 pub mod latency;
 mod medians;
+pub mod series;
 pub mod watch;
 
 pub use bandwidth::{BandwidthSample, Interval, Sink, Stream};
 pub use clock::{Clock, ClockReport, ClockSource, Counter, Epoch, Raw, Ticks};
 pub use histogram::LatencyHistogram;
 pub use latency::RoundTrip;
+pub use series::LatencyInterval;
 pub use watch::{Halt, Sleep, Spin, Waiting, Wake, Watch};
 
 /// When a measurement ends.

@@ -95,7 +95,7 @@ pub struct ResultRow {
     pub histogram: Option<Histogram>,
     /// `null` in a latency test.
     pub bandwidth: Option<Bandwidth>,
-    /// The window in pieces of 100 ms, in order.
+    /// The window in pieces, in order: of 100 ms in a bandwidth test, of a second in a latency test.
     pub intervals: Vec<RowInterval>,
     /// What held the rate where it was, when the tool can tell, such as `schedule` or `line_rate`.
     pub limited_by: Option<String>,
@@ -152,6 +152,7 @@ impl ResultRow {
     pub fn with_latency(mut self, round_trips: &LatencyHistogram, basis: Basis) -> Self {
         self.latency_ns = Latency::from_histogram(round_trips, basis);
         self.histogram = Some(round_trips.into());
+        self.intervals = round_trips.intervals().iter().map(RowInterval::from).collect();
         self.uncertainty.quantisation = Some(QUANTISATION);
         self.uncertainty.median_interval_ns = round_trips.median_half_width().map(|ns| ns / basis.divisor());
         self
@@ -159,6 +160,14 @@ impl ResultRow {
 }
 
 impl ResultRow {
+    /// The row without the distributions of its intervals, which may be too large for a message to the other end.
+    #[must_use]
+    pub fn without_interval_payloads(&self) -> Self {
+        let mut row = self.clone();
+        row.intervals.iter_mut().for_each(|interval| interval.payload = None);
+        row
+    }
+
     /// What this row should have and has not, and why. Values that its kind of test never has are not among them.
     pub(super) fn absent(&self) -> Vec<(String, &'static str)> {
         let mut absent = Vec::new();
@@ -246,7 +255,7 @@ impl Bandwidth {
 }
 
 /// A piece of the window.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RowInterval {
     /// Seconds after the window opened.
     pub start_s: f64,
@@ -256,6 +265,9 @@ pub struct RowInterval {
     pub messages: u64,
     /// Payload bytes a second in it; `null` in a latency test.
     pub bytes_per_s: Option<f64>,
+    /// Distribution of the round trips in it, encoded as the row's; `null` in a bandwidth test.
+    #[serde(default)]
+    pub payload: Option<String>,
 }
 
 /// How far the numbers are blurred by what measures them. Nothing is subtracted.
@@ -358,7 +370,7 @@ mod tests {
     use super::*;
 
     fn interval(start: u32, seconds: f64, rate: f64) -> RowInterval {
-        RowInterval { start_s: f64::from(start) * 0.1, seconds, messages: 1, bytes_per_s: Some(rate) }
+        RowInterval { start_s: f64::from(start) * 0.1, seconds, messages: 1, bytes_per_s: Some(rate), payload: None }
     }
 
     #[test]

@@ -247,7 +247,7 @@ impl Session<'_> {
                 match outcome {
                     Ok(_) => {
                         disturbances(document, &mut row);
-                        lane.control.send(&Command::Row(Box::new(row.clone())))?;
+                        lane.control.send(&Command::Row(Box::new(row.without_interval_payloads())))?;
                         document.add_row(row);
                     }
                     Err(error) => {

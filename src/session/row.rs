@@ -10,12 +10,17 @@ use crate::plan::{Shape, Side, Transport};
 use crate::result::{Bandwidth, Basis, Direction, Document, Point, ResultRow, RowInterval, TestRecord};
 
 /// What a point has recorded so far, also when it ends early.
-#[derive(Default)]
 pub struct Recorder {
     /// Of a latency test.
     pub histogram: LatencyHistogram,
     /// Of a bandwidth test.
     pub sample: BandwidthSample,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { histogram: LatencyHistogram::with_intervals(), sample: BandwidthSample::default() }
+    }
 }
 
 /// The row of a point; without `measured` of one that ended early.
@@ -91,6 +96,7 @@ fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {
         seconds,
         messages: interval.messages,
         bytes_per_s: (seconds > 0.0).then(|| interval.messages as f64 * size as f64 / seconds),
+        payload: None,
     }
 }
 

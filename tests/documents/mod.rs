@@ -162,6 +162,7 @@ pub fn bandwidth_row(transport: Transport, size: u64, messages: u64) -> ResultRo
             seconds: 0.1,
             messages: messages / 10,
             bytes_per_s: Some(messages as f64 * size as f64 * (0.95 + 0.01 * f64::from(i))),
+            payload: None,
         })
         .collect();
     row.bandwidth = Some(Bandwidth::new(messages, size, window, &row.intervals));
