@@ -4,7 +4,7 @@
     python3 -m venv venv && venv/bin/pip install hdrhistogram
     venv/bin/python scripts/check_hdr.py RESULT.json [LOG.hlog [INTERVALS]]
 
-The count must be exact, every percentile within a bucket (0.1 %), and a percentile may be absent only where fewer than
+The count must be exact, every percentile within a bucket (0.1 %) and a sample's rank, and one may be absent only where fewer than
 ten samples lie beyond it. With a log, its lines must add up to the histogram of the result they name, one behind the
 other; with a number, there must be so many of each.
 """
@@ -50,10 +50,13 @@ def check_result(checks, result):
         if stated is None:
             checks.check(beyond < SAMPLES_BEYOND + 0.1, f"{name}: {key} is null with {beyond:.1f} samples beyond it")
             continue
-        value = histogram.get_value_at_percentile(percentile)
-        off = abs(stated * divisor - value)
+        # Implementations round the rank differently: by a sample at most.
+        ranks = (max(0, percentile - 100 / total), min(100, percentile + 100 / total))
+        low, high = (histogram.get_value_at_percentile(rank) for rank in ranks)
         # A bucket at three significant digits, or the nanosecond below which there is none.
-        checks.check(off <= max(1, value / 1000), f"{name}: {key} is {value} ns, document says {stated * divisor} ns")
+        blur = max(1, high / 1000)
+        near = low - blur <= stated * divisor <= high + blur
+        checks.check(near, f"{name}: {key} is {low} to {high} ns, document says {stated * divisor} ns")
     return histogram
 
 
