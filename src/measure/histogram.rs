@@ -44,7 +44,15 @@ impl LatencyHistogram {
     pub fn new() -> Self {
         let buckets = Histogram::new_with_bounds(1, HIGHEST_NS, SIGNIFICANT_DIGITS)
             .expect("the bounds are constants that hdrhistogram accepts");
-        Self { buckets, min: u64::MAX, max: 0, sum: 0, sum_of_squares: 0.0, medians: Medians::default(), series: None }
+        Self {
+            buckets,
+            min: u64::MAX,
+            max: 0,
+            sum: 0,
+            sum_of_squares: 0.0,
+            medians: Medians::default(),
+            series: None,
+        }
     }
 
     /// The same, which keeps the course of the run as well: see [`LatencyHistogram::intervals`].

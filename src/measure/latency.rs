@@ -79,8 +79,7 @@ fn fill_blocks<P: RoundTrip, T: Ticks, const VERIFY: bool>(
     loop {
         let most = (BLOCK - held).min(usize::try_from(count - made).unwrap_or(BLOCK));
         let fresh = &mut block[held..held + most];
-        let (used, outcome) =
-            fill::<P, T, VERIFY>(path, ticks, fresh, deadline.min(interval_end), watch);
+        let (used, outcome) = fill::<P, T, VERIFY>(path, ticks, fresh, deadline.min(interval_end), watch);
         histogram.record_all(fresh[..used].iter().map(|&taken| ns(taken)));
         made += used as u64;
         held += used;

@@ -21,6 +21,9 @@ pub struct Proposal {
     pub transports: Vec<Transport>,
     /// The core it runs on, so that a server on the same host takes another.
     pub core: Option<usize>,
+    /// The core the server is to run on, unless it was started with one.
+    #[serde(default)]
+    pub server_core: Option<usize>,
     /// Identifies the run in the documents of both ends.
     pub run_id: String,
 }
@@ -68,7 +71,9 @@ pub enum Command {
         /// Message size in bytes.
         size: u64,
     },
-    /// What the point gave.
+    /// Distributions of the intervals of the row that follows, as many as a message takes.
+    Payloads(Vec<Option<String>>),
+    /// What the point gave, without those distributions.
     Row(Box<ResultRow>),
     /// Nothing more.
     Finish {

@@ -160,12 +160,16 @@ impl ResultRow {
 }
 
 impl ResultRow {
-    /// The row without the distributions of its intervals, which may be too large for a message to the other end.
-    #[must_use]
-    pub fn without_interval_payloads(&self) -> Self {
-        let mut row = self.clone();
-        row.intervals.iter_mut().for_each(|interval| interval.payload = None);
-        row
+    /// Takes the distributions of the intervals out: they may be too large for a message to the other end.
+    pub fn take_interval_payloads(&mut self) -> Vec<Option<String>> {
+        self.intervals.iter_mut().map(|interval| interval.payload.take()).collect()
+    }
+
+    /// Puts them back.
+    pub fn put_interval_payloads(&mut self, payloads: Vec<Option<String>>) {
+        for (interval, payload) in self.intervals.iter_mut().zip(payloads) {
+            interval.payload = payload;
+        }
     }
 
     /// What this row should have and has not, and why. Values that its kind of test never has are not among them.
@@ -370,7 +374,13 @@ mod tests {
     use super::*;
 
     fn interval(start: u32, seconds: f64, rate: f64) -> RowInterval {
-        RowInterval { start_s: f64::from(start) * 0.1, seconds, messages: 1, bytes_per_s: Some(rate), payload: None }
+        RowInterval {
+            start_s: f64::from(start) * 0.1,
+            seconds,
+            messages: 1,
+            bytes_per_s: Some(rate),
+            payload: None,
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
 use crate::ops::{Op, Visitor};
 use crate::plan::{Plan, Shape, Side, Test, Transport, Wait};
-use crate::result::{Document, TestRecord};
+use crate::result::{Document, ResultRow, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
 use crate::transport::rdma::{self, Lists, Port, Single};
@@ -57,8 +57,8 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
         negotiated.inspect_err(|error| control.send_error(error))?;
     let device = port.as_ref().map(|port| (port.context().clone(), port.number()));
     let socket = paths.tcp.as_ref().and_then(|tcp| tcp.stream().try_clone().ok());
-    let (signalled, troubles) = (process.signalled, Default::default());
-    let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket, troubles };
+    let signalled = process.signalled;
+    let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket };
     session.measure(&mut lane, &mut paths, document).inspect_err(|error| lane.control.send_error(error))
 }
 
@@ -110,6 +110,7 @@ impl Session<'_> {
             shape: test.shape,
             transports: test.transports.clone(),
             core: self.core,
+            server_core: self.plan.server_core,
             run_id: document.run_id.clone(),
         })?;
         let offer: Offer = control.recv("the server's offer", STEP)?;
@@ -247,7 +248,7 @@ impl Session<'_> {
                 match outcome {
                     Ok(_) => {
                         disturbances(document, &mut row);
-                        lane.control.send(&Command::Row(Box::new(row.without_interval_payloads())))?;
+                        send_row(&mut lane.control, row.clone())?;
                         document.add_row(row);
                     }
                     Err(error) => {
@@ -277,6 +278,17 @@ impl Session<'_> {
         };
         format!("{} {} over {path}", self.plan.test.binary(), crate::units::format_size(size))
     }
+}
+
+/// Tells the server of a row, in messages that a frame takes: the distribution of an interval has some 80 kB at most.
+fn send_row(control: &mut Control, mut row: ResultRow) -> Result<()> {
+    let payloads = row.take_interval_payloads();
+    if payloads.iter().any(Option::is_some) {
+        for payloads in payloads.chunks(8) {
+            control.send(&Command::Payloads(payloads.to_vec()))?;
+        }
+    }
+    control.send(&Command::Row(Box::new(row)))
 }
 
 /// One point, as a visitor of its verb.

@@ -1,6 +1,5 @@
 //! What every phase of a run needs at either end: control connection, clock, and how a loop's end is understood.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -16,7 +15,7 @@ use crate::oob::Control;
 use crate::plan::{Test, Transport};
 use crate::result::CpuUse;
 use crate::transport::Tally;
-use crate::verbs::Context;
+use crate::verbs::{Context, TOLD};
 
 /// Longest wait for a message that the peer owes at once.
 pub const STEP: Duration = Duration::from_secs(15);
@@ -46,8 +45,6 @@ pub struct Lane {
     pub device: Option<(Context, u8)>,
     /// The data connection, for the kernel's counters of it.
     pub socket: Option<TcpStream>,
-    /// See [`Lane::troubles`].
-    pub troubles: RefCell<Vec<String>>,
 }
 
 impl Lane {
@@ -93,17 +90,18 @@ impl Lane {
 
     /// The troubles that the device has told of in this run.
     fn troubles(&self) -> Vec<String> {
-        let mut troubles = self.troubles.borrow_mut();
-        if let Some((device, _)) = &self.device {
-            let events = std::iter::from_fn(|| device.take_async_event().ok().flatten());
-            let new = events.filter(|event| event.is_trouble());
-            troubles.extend(new.map(|event| format!("the device told: {event}")));
-        }
-        troubles.clone()
+        let events = self.device.iter().flat_map(|(device, _)| device.events());
+        events.filter(|event| event.is_trouble()).map(|event| format!("{TOLD}: {event}")).collect()
     }
 
     /// The error behind a loop's end. The peer's word comes first: it knows what happened to it.
     pub fn explain(&mut self, halt: Halt, step: Step) -> Error {
+        // What became of this end's device is why the peer has trouble, not the other way round.
+        let gone = self.device.as_ref().and_then(|(device, _)| device.check_device().err());
+        let is_gone = gone.is_some();
+        if let (Some(gone), Halt::Peer | Halt::Stalled(_)) = (gone, &halt) {
+            return gone.at(step);
+        }
         let ours = match halt {
             Halt::Interrupted => return Error::interrupted(step),
             Halt::Peer => return self.last_word(step),
@@ -119,8 +117,16 @@ impl Lane {
         if ours.kind == Kind::Invalid {
             return ours;
         }
-        let message = std::iter::once(ours.message).chain(self.troubles()).collect::<Vec<_>>().join("; ");
+        let mut message = ours.message;
+        for trouble in self.troubles() {
+            if !message.contains(&trouble) {
+                message = format!("{message}; {trouble}");
+            }
+        }
         let ours = Error { message, ..ours };
+        if is_gone {
+            return ours;
+        }
         match self.control.wait_readable(LAST_WORD) {
             Ok(true) => match self.last_word(step) {
                 theirs if theirs.remote => theirs,

@@ -91,8 +91,8 @@ impl<'a> Server<'a> {
         }
         let device = self.port.as_ref().map(|port| (port.context().clone(), port.number()));
         let signalled = self.process.signalled;
-        let (socket, troubles) = (None, Default::default());
-        let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket, troubles };
+        let socket = None;
+        let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket };
         let outcome = self.carry_out(&mut lane, &token, agreed.as_ref(), core, document);
         if let Err(error) = &outcome {
             lane.control.send_error(error);
@@ -147,8 +147,8 @@ impl<'a> Server<'a> {
         let boot_id = document.local.as_ref().and_then(|end| end.machine.boot_id.as_ref());
         let is_here = boot_id.is_some() && boot_id == identity.boot_id.as_ref();
         let taken: Vec<usize> = proposal.core.filter(|_| is_here).into_iter().collect();
-        let choice = match self.plan.site.core {
-            Some(core) => Some(self.cores.given(core, &taken)?),
+        let choice = match self.plan.site.core.or(proposal.server_core) {
+            Some(core) => Some(self.cores.given(core, &taken).map_err(|error| error.at(Step::Plan))?),
             None => self.cores.choose(&taken),
         };
         let shares_core = choice.as_ref().is_some_and(|choice| choice.shared);
@@ -251,8 +251,12 @@ impl<'a> Server<'a> {
     }
 }
 
+/// Intervals of a row at most: as a client keeps, and some.
+const MOST_PAYLOADS: usize = 4096;
+
 /// Does what the client says until it is finished.
 fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &Process<'_>) -> Result<()> {
+    let mut payloads = Vec::new();
     loop {
         lane.control.set_step(Step::Measure);
         match lane.control.recv("the next point", STEP)? {
@@ -266,7 +270,17 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
                 let verb = lane.test.verb;
                 verb.visit(AtServer { lane, paths, transport, size })?;
             }
-            Command::Row(row) => {
+            Command::Payloads(more) => {
+                payloads.extend(more);
+                if payloads.len() > MOST_PAYLOADS {
+                    return Err(Error::failed(
+                        Step::Results,
+                        format!("the client sent the distributions of more than {MOST_PAYLOADS} intervals"),
+                    ));
+                }
+            }
+            Command::Row(mut row) => {
+                row.put_interval_payloads(std::mem::take(&mut payloads));
                 document.add_row(*row);
                 if document.results.len().is_multiple_of(lane.test.transports.len()) {
                     process.observer.measured(document);

@@ -172,6 +172,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         let at = self.landing() + self.size - 1;
         let expected = flag(self.rdma.sent + self.ahead);
         let mut wait = Spin::<false>::default();
+        let mut looks = 0u32;
         loop {
             for tries in 0..Spin::<false>::POLLS {
                 if self.rdma.memory.region().load_acquire(at) == expected {
@@ -184,6 +185,10 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
             let mut source = Source { cq: &rdma.send_cq, channel: None };
             wait.idle(&mut source, watch)?;
             Other { cq: &rdma.send_cq, done: &mut rdma.reaped }.look()?;
+            looks += 1;
+            if looks > Spin::<false>::PATIENCE {
+                rdma.send_cq.check_device()?;
+            }
         }
     }
 

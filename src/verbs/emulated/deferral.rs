@@ -80,6 +80,9 @@ impl Qp {
             }
             // SAFETY: valid until popped, which happens only after its last use in each branch below.
             let wr: &ibv_send_wr = unsafe { &*wr };
+            if queue.faulty && self.is_held_back(queue, wr) {
+                return;
+            }
             // Below, the send queue is locked, or `queue` could not be borrowed; the copy in `deferred` points to
             // memory that the poster keeps until it sees a completion.
             let result = match self.transport {
