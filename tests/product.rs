@@ -19,7 +19,9 @@ struct Chance(u64);
 impl Chance {
     fn new(seed: u64, case: u64) -> Self {
         let mut chance = Self(seed ^ case.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        (0..4).for_each(|_| drop(chance.below(1)));
+        for _ in 0..4 {
+            chance.below(1);
+        }
         chance
     }
 

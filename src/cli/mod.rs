@@ -155,13 +155,23 @@ pub struct ShapeArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Queues, decided by the client")]
 pub struct QueueArgs {
-    /// Send queue depth; for bandwidth the most messages outstanding
-    #[arg(short, long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub tx_depth: u32,
+    /// Queue pairs
+    #[arg(short = 'q', long = "qp", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_QPS as i64))]
+    pub qps: u32,
 
-    /// Receives posted ahead
-    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub rx_depth: u32,
+    /// Send queue depth of each queue pair; for bandwidth the most messages outstanding [default: 128, less for many
+    /// queue pairs]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub tx_depth: Option<u32>,
+
+    /// Receives posted ahead on each queue pair, or with --srq on the shared queue [default: 512, less for many queue
+    /// pairs]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub rx_depth: Option<u32>,
+
+    /// Receives come from one queue that all queue pairs share
+    #[arg(long)]
+    pub srq: bool,
 
     /// Ask for a completion each N sends [default: 32 or a quarter of -t]
     #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
@@ -188,6 +198,11 @@ pub struct QueueArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Memory, decided by the client")]
 pub struct MemoryArgs {
+    /// Buffers that messages go through in turn, for each queue pair or connection; bandwidth only [default: as many as
+    /// may be outstanding, within 1 MiB]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_BUFFERS as i64))]
+    pub buffers: Option<u32>,
+
     /// Buffers in huge pages of the system's default size, at both ends and on both paths; they must be reserved
     #[arg(long)]
     pub hugepages: bool,
@@ -273,6 +288,12 @@ pub struct TcpArgs {
     #[arg(long)]
     pub tcp_zerocopy: bool,
 }
+
+/// Most queue pairs of a thread: their index has a part of a work request's identifier.
+pub const MOST_QPS: u32 = 4096;
+
+/// Most buffers.
+pub const MOST_BUFFERS: u32 = 1 << 20;
 
 /// Largest buffer of a socket: the kernel keeps twice as much in an `int`.
 pub const MOST_SOCKET_BUFFER: u32 = 1 << 29;

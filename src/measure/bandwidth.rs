@@ -8,27 +8,50 @@ use super::{Limit, Stop};
 
 /// The end that posts.
 pub trait Stream {
-    /// Posts `count` messages. With `last` the final one asks for its completion whatever its turn.
+    /// Tells how many messages the coming stretch has, so that the last of them ask for their completion whatever their
+    /// turn; `None` where that is not known beforehand.
+    fn expect(&mut self, messages: Option<u64>);
+
+    /// Posts up to `count` messages and returns how many: fewer only where those that are outstanding must complete
+    /// first.
     ///
     /// # Errors
     /// The path failed.
-    fn post(&mut self, count: u64, last: bool, watch: &Watch<'_>) -> Result<(), Halt>;
+    fn post(&mut self, count: u64, watch: &Watch<'_>) -> Result<u64, Halt>;
+
+    /// Posts what it takes for everything posted to complete, as far as there is room, and returns how many that were.
+    ///
+    /// # Errors
+    /// The path failed.
+    fn cover(&mut self, watch: &Watch<'_>) -> Result<u64, Halt>;
 
     /// Waits until at least one more message is complete, and returns how many are.
     ///
     /// # Errors
     /// The reason to leave the loop.
     fn reap(&mut self, watch: &Watch<'_>) -> Result<u64, Halt>;
+
+    /// Returns how many more messages are complete, without waiting.
+    ///
+    /// # Errors
+    /// The path failed.
+    fn look(&mut self) -> Result<u64, Halt>;
 }
 
-/// The end that takes messages which announce themselves.
+/// The end that takes messages which announce themselves. With `VERIFY` what the arrival itself carries (length,
+/// immediate data) is compared with what it must be.
 pub trait Sink {
-    /// Waits until at least one more message has arrived, makes room for as many, and returns how many came. With
-    /// `VERIFY` what the arrival itself carries (length, immediate data) is compared with what it must be.
+    /// Waits until at least one more message has arrived, makes room for as many, and returns how many came.
     ///
     /// # Errors
     /// The reason to leave the loop.
     fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt>;
+
+    /// Takes what has arrived, makes room for as many, and returns how many came, without waiting.
+    ///
+    /// # Errors
+    /// The path failed, or what came is wrong.
+    fn look<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt>;
 }
 
 /// A stretch of the window.
@@ -109,13 +132,17 @@ fn warm_up_and_measure<P: Stream, T: Ticks>(
     sample: &mut BandwidthSample,
 ) -> Result<(), Halt> {
     let mut unused = Window::new(clock, ticks.now());
+    let counted = |messages: u64| Some(messages).filter(|messages| *messages < u64::MAX);
     if let Stop::Count(count) = load.stop {
         // No more than asked for: a window of large messages on a slow path would take many times as long.
         flow.limit = load.warm_up.messages;
+        path.expect(counted(load.warm_up.messages));
         flow.run(path, ticks, &mut unused, clock, load.warm_up, watch)?;
         flow.drain(path, watch)?;
         flow.limit = flow.posted + count;
+        path.expect(Some(count));
     } else {
+        path.expect(None);
         flow.run(path, ticks, &mut unused, clock, load.warm_up, watch)?;
     }
     let mut window = Window::new(clock, ticks.now());
@@ -170,26 +197,22 @@ impl Flow {
         while self.done < until {
             let room = (self.depth - (self.posted - self.done)).min(self.limit - self.posted);
             if room > 0 {
-                path.post(room, self.posted + room == self.limit, watch)?;
-                self.posted += room;
+                self.posted += path.post(room, watch)?;
             }
             self.done += path.reap(watch)?;
         }
         Ok(())
     }
 
-    /// Waits for everything posted. One message more may be needed to ask for the completion that covers the last.
+    /// Waits for everything posted. Messages more may be needed to ask for the completions that cover the last.
     fn drain<P: Stream>(&mut self, path: &mut P, watch: &Watch<'_>) -> Result<(), Halt> {
-        self.limit = self.posted;
-        if self.posted > self.done {
-            while self.posted - self.done >= self.depth {
-                self.done += path.reap(watch)?;
+        loop {
+            self.posted += path.cover(watch)?;
+            if self.done == self.posted {
+                return Ok(());
             }
-            path.post(1, true, watch)?;
-            self.posted += 1;
-            self.limit = self.posted;
+            self.done += path.reap(watch)?;
         }
-        self.advance(path, self.posted, watch)
     }
 }
 
@@ -302,24 +325,40 @@ mod tests {
         burst: usize,
         deepest: u64,
         depth: u64,
+        end: u64,
+        last_signalled: u64,
     }
 
     impl Stream for Device {
-        fn post(&mut self, count: u64, last: bool, _: &Watch<'_>) -> Result<(), Halt> {
-            for i in 0..count {
+        fn expect(&mut self, messages: Option<u64>) {
+            self.end = messages.map_or(u64::MAX, |messages| self.posted + messages);
+        }
+        fn post(&mut self, count: u64, _: &Watch<'_>) -> Result<u64, Halt> {
+            for _ in 0..count {
                 self.posted += 1;
-                if self.posted.is_multiple_of(self.every) || (last && i + 1 == count) {
+                if self.posted.is_multiple_of(self.every) || self.posted == self.end {
                     self.signalled.push(self.posted);
+                    self.last_signalled = self.posted;
                 }
             }
             self.deepest = self.deepest.max(self.posted - self.done);
             assert!(self.deepest <= self.depth);
-            Ok(())
+            Ok(count)
+        }
+        fn cover(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
+            if self.last_signalled == self.posted || self.posted - self.done == self.depth {
+                return Ok(0);
+            }
+            self.end = self.posted + 1;
+            self.post(1, watch)
         }
         fn reap(&mut self, _: &Watch<'_>) -> Result<u64, Halt> {
             assert!(!self.signalled.is_empty(), "a wait for a completion nobody asked for never ends");
+            self.look()
+        }
+        fn look(&mut self) -> Result<u64, Halt> {
             let taken = self.signalled.drain(..self.burst.min(self.signalled.len()));
-            let done = taken.max().unwrap();
+            let done = taken.max().unwrap_or(self.done);
             let new = done - self.done;
             self.done = done;
             Ok(new)

@@ -38,16 +38,24 @@ impl RoundTrip for Null {
 }
 
 impl Stream for Null {
+    fn expect(&mut self, _: Option<u64>) {}
     #[inline(always)]
-    fn post(&mut self, count: u64, _: bool, _: &Watch<'_>) -> Result<(), Halt> {
+    fn post(&mut self, count: u64, _: &Watch<'_>) -> Result<u64, Halt> {
         for _ in 0..count {
             self.posted += 1;
             std::hint::black_box(());
         }
-        Ok(())
+        Ok(count)
+    }
+    fn cover(&mut self, _: &Watch<'_>) -> Result<u64, Halt> {
+        Ok(0)
     }
     #[inline(always)]
     fn reap(&mut self, _: &Watch<'_>) -> Result<u64, Halt> {
+        self.look()
+    }
+    #[inline(always)]
+    fn look(&mut self) -> Result<u64, Halt> {
         Ok(std::mem::take(&mut self.posted))
     }
 }

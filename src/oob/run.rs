@@ -83,14 +83,14 @@ pub enum Command {
 }
 
 /// Client: the next phase of a point. The server answers [`Ready`], runs it, and waits for [`Done`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Messages whose payload is checked, nothing timed.
     Check {
-        /// Number of the first, on this path.
-        first: u64,
-        /// How many.
+        /// Number of the first on each queue pair, or on the connection.
+        first: Vec<u64>,
+        /// How many, dealt out one by one.
         count: u64,
     },
     /// Warm-up and measurement.
@@ -104,10 +104,12 @@ pub enum Phase {
 pub struct Ready {}
 
 /// Client: so many messages were sent in this phase.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// Messages.
     pub messages: u64,
+    /// Of them on each queue pair.
+    pub each: Vec<u64>,
 }
 
 /// Server: what it saw of the phase.

@@ -1,6 +1,7 @@
 //! What a server looks at before it agrees to a client's test. Numbers from the network are checked here, once.
 
 use super::{Shape, Site, Test, Transport, binary};
+use crate::cli::{MOST_BUFFERS, MOST_QPS};
 use crate::error::{Error, Kind, Result, Step};
 use crate::measure::Stop;
 use crate::ops::Verb;
@@ -59,11 +60,16 @@ impl Test {
                 return refuse(format!("{name} {count} is outside 1 to {LONGEST_LIST}"));
             }
         }
-        if self.stop == Stop::Count(0) || self.transports.is_empty() || self.qps != 1 || self.threads != 1 {
+        if self.stop == Stop::Count(0) || self.transports.is_empty() || self.threads != 1 {
             return refuse(
-                "a test without messages, paths, queue pairs or threads, or with more than this version has"
-                    .into(),
+                "a test without messages, paths or threads, or with more than this version has".into(),
             );
+        }
+        if !(1..=MOST_QPS).contains(&self.qps) {
+            return refuse(format!("-q {} is outside 1 to {MOST_QPS}", self.qps));
+        }
+        if let Some(buffers) = self.buffers.filter(|buffers| !(1..=MOST_BUFFERS).contains(buffers)) {
+            return refuse(format!("--buffers {buffers} is outside 1 to {MOST_BUFFERS}"));
         }
         let in_range = self.qp_timeout <= 31
             && self.retry_count <= 7

@@ -99,9 +99,9 @@ pub struct Test {
     pub stop: Stop,
     /// When the warm-up before it ends.
     pub warm_up: Limit,
-    /// Most messages outstanding, and the depth of the send queue. 1 to 65,536.
+    /// Most messages outstanding on each queue pair, and the depth of its send queue. 1 to 65,536.
     pub tx_depth: u32,
-    /// Receives posted ahead. 1 to 65,536.
+    /// Receives posted ahead on each queue pair, or on the queue they share. 1 to 65,536.
     pub rx_depth: u32,
     /// One completion is asked for each this many sends; never more than `tx_depth`.
     pub signal_every: u32,
@@ -109,8 +109,15 @@ pub struct Test {
     pub post_list: u32,
     /// Completions taken with one poll. Bandwidth only.
     pub cqe_batch: u32,
-    /// Queue pairs.
+    /// Queue pairs of each thread, 1 to 4,096.
     pub qps: u32,
+    /// They take their receives from one queue.
+    #[serde(default)]
+    pub shared_receive: bool,
+    /// Buffers that messages of each queue pair, or of the connection, go through in turn; `None` takes as many as are
+    /// outstanding, within a working set of 1 MiB.
+    #[serde(default)]
+    pub buffers: Option<u32>,
     /// Threads an end, each with queue pairs of its own.
     pub threads: u32,
     /// Kind of memory the payload lies in.

@@ -17,6 +17,16 @@ const FEWEST_WARM_UP: u64 = 16;
 /// Inline asked for by latency tests: more than any common device grants, so that each gives its most.
 const LATENCY_INLINE: u32 = 220;
 
+/// Depth of a send queue.
+const TX_DEPTH: u32 = 128;
+
+/// Depth of a receive queue.
+const RX_DEPTH: u32 = 512;
+
+/// Work requests that the queues of many queue pairs have room for in all, unless asked for otherwise: completion
+/// queues of some devices end at twice as many.
+const QUEUED_IN_ALL: u32 = 1 << 14;
+
 /// Most sends that share one completion by default.
 const SIGNAL_EVERY: u32 = 32;
 
@@ -106,6 +116,8 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         Stop::Count(count) if args.shape.warm_up.is_none() => (count / 10).max(FEWEST_WARM_UP),
         _ => u64::MAX,
     };
+    let queue_depth = |one: u32| (QUEUED_IN_ALL / queues.qps).clamp(one / 8, one);
+    let tx_depth = queues.tx_depth.unwrap_or(queue_depth(TX_DEPTH));
     let transports = match (args.shape.no_tcp, args.shape.tcp_only) {
         (true, _) => vec![Transport::Rdma],
         (_, true) => vec![Transport::Tcp],
@@ -120,12 +132,14 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         sizes,
         stop,
         warm_up: Limit { messages, span: args.shape.warm_up.unwrap_or(WARM_UP) },
-        tx_depth: queues.tx_depth,
-        rx_depth: queues.rx_depth,
-        signal_every: queues.cq_mod.unwrap_or_else(|| SIGNAL_EVERY.min(queues.tx_depth / 4).max(1)),
+        tx_depth,
+        rx_depth: queues.rx_depth.unwrap_or(if queues.srq { RX_DEPTH } else { queue_depth(RX_DEPTH) }),
+        signal_every: queues.cq_mod.unwrap_or_else(|| SIGNAL_EVERY.min(tx_depth / 4).max(1)),
         post_list: queues.post_list,
         cqe_batch: queues.cqe_batch.unwrap_or(if shape == Shape::Bandwidth { CQE_BATCH } else { 1 }),
-        qps: 1,
+        qps: queues.qps,
+        shared_receive: queues.srq,
+        buffers: args.memory.buffers,
         threads: 1,
         memory: if args.memory.hugepages { MemoryKind::HugePages } else { MemoryKind::Anonymous },
         relaxed_ordering: args.memory.relaxed_ordering,
@@ -217,6 +231,7 @@ impl Test {
             }
         }
         self.tcp.check(self)?;
+        self.check_queues()?;
         if self.max_inline > 0 && !facts.may_inline {
             return Err(Error::usage(format!("-I has no meaning for {}: it sends no payload", self.verb))
                 .with_remedy("leave -I away"));
@@ -236,6 +251,34 @@ impl Test {
                 self.retry_count
             ))
             .with_remedy("raise --stall-timeout, or lower -u or --retry-count"));
+        }
+        Ok(())
+    }
+
+    /// What is asked of the queues has a meaning for this test.
+    fn check_queues(&self) -> Result<()> {
+        let refuse = |message: String, remedy: &str| Err(Error::usage(message).with_remedy(remedy));
+        let consumes = self.verb.facts().arrival == Arrival::RecvCompletion;
+        if self.shared_receive && !consumes {
+            return refuse(
+                format!("--srq has no meaning for {}: it takes no receives", self.verb),
+                "leave --srq away",
+            );
+        }
+        match (self.shape, self.buffers) {
+            (Shape::Latency, Some(_)) => {
+                return refuse("--buffers is for bandwidth tests".into(), "leave --buffers away");
+            }
+            (Shape::Latency, None) if self.qps > 1 => {
+                return refuse(format!("-q {} is for bandwidth tests", self.qps), "leave -q away");
+            }
+            (Shape::Bandwidth, Some(buffers)) if !buffers.is_multiple_of(self.post_list) => {
+                return refuse(
+                    format!("--buffers {buffers} is no multiple of -l {}", self.post_list),
+                    "lists go through the buffers one behind the other: choose a multiple",
+                );
+            }
+            _ => {}
         }
         Ok(())
     }

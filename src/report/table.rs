@@ -13,7 +13,7 @@ use crate::units::format_size;
 /// The whole table of a document, no line wider than `width` where words allow it.
 pub fn render(document: &Document, width: Option<usize>) -> String {
     let table = Table::new(document, width);
-    let points = document.results.chunk_by(|a, b| a.point == b.point);
+    let points = document.results.chunk_by(|a, b| a.point.is_beside(&b.point));
     let rows: String = points.map(|rows| table.point(rows)).collect();
     format!("{}{rows}{}", table.header(), table.footer(document))
 }

@@ -27,7 +27,7 @@ pub struct Comparison {
 pub fn comparison(rows: &[ResultRow], emulated: bool) -> Vec<Comparison> {
     let of = |transport| rows.iter().filter(move |row| row.transport == transport);
     of(Transport::Rdma)
-        .filter_map(|rdma| Some((rdma, of(Transport::Tcp).find(|tcp| tcp.point == rdma.point)?)))
+        .filter_map(|rdma| Some((rdma, of(Transport::Tcp).find(|tcp| tcp.point.is_beside(&rdma.point))?)))
         .flat_map(|(rdma, tcp)| pair(rdma, tcp, emulated))
         .collect()
 }

@@ -39,6 +39,11 @@ pub struct Point {
 }
 
 impl Point {
+    /// The same point but for the queue pairs: one connection may stand beside many.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        *self == Self { qps: self.qps, ..*other }
+    }
+
     /// A name that is the same in every run of this point, so that rows of two runs can be matched:
     /// `rdma/64B/qps1/depth1/threads1/busy/unidirectional`, with `/rate1000` for an open loop.
     pub fn id(&self, transport: Transport) -> String {

@@ -39,8 +39,14 @@ pub struct TestRecord {
     /// Completions taken with one poll.
     #[serde(default = "one")]
     pub cqe_batch: u32,
-    /// Queue pairs.
+    /// Queue pairs of each thread.
     pub qps: u32,
+    /// They took their receives from one queue.
+    #[serde(default)]
+    pub shared_receive: bool,
+    /// Buffers that messages went through in turn, as asked for; `null` took as many as were outstanding, within 1 MiB.
+    #[serde(default)]
+    pub buffers: Option<u32>,
     /// Threads an end.
     pub threads: u32,
     /// Kind of memory the payload lies in.
@@ -114,6 +120,8 @@ impl From<&Test> for TestRecord {
             post_list,
             cqe_batch,
             qps,
+            shared_receive,
+            buffers,
             threads,
             memory,
             relaxed_ordering,
@@ -150,6 +158,8 @@ impl From<&Test> for TestRecord {
             post_list: *post_list,
             cqe_batch: *cqe_batch,
             qps: *qps,
+            shared_receive: *shared_receive,
+            buffers: *buffers,
             threads: *threads,
             memory: *memory,
             relaxed_ordering: *relaxed_ordering,

@@ -340,12 +340,23 @@ impl AtClient<'_> {
             (Transport::Rdma, Shape::Bandwidth) => {
                 let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
                 let sample = &mut recorder.sample;
-                if lane.test.post_list == 1 {
-                    let mut path = rdma::Streamer::<O, W, Single>::new(rdma, size);
-                    phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
-                } else {
-                    let mut path = rdma::Streamer::<O, W, Lists>::new(rdma, size);
-                    phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                match (lane.test.qps, lane.test.post_list) {
+                    (1, 1) => {
+                        let mut path = rdma::Streamer::<O, W, Single>::new(rdma, size);
+                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                    }
+                    (1, _) => {
+                        let mut path = rdma::Streamer::<O, W, Lists>::new(rdma, size);
+                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                    }
+                    (_, 1) => {
+                        let mut path = rdma::Spreader::<O, W, Single>::new(rdma, size);
+                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                    }
+                    _ => {
+                        let mut path = rdma::Spreader::<O, W, Lists>::new(rdma, size);
+                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                    }
                 }
             }
             (Transport::Tcp, Shape::Bandwidth) => {

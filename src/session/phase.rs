@@ -9,7 +9,7 @@ use crate::measure::{
 };
 use crate::oob::run::{Done, Phase, Ready, Report};
 use crate::plan::Transport;
-use crate::transport::{Aside, Counted, Payload, Tally};
+use crate::transport::{Aside, Checked, Counted, Payload, Tally};
 
 /// Messages checked before the warm-up, always.
 const CHECKED: u64 = 16;
@@ -49,9 +49,10 @@ fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
     Ok(())
 }
 
-/// Ends a phase of `sent` messages, and compares the server's count with it.
-fn end(lane: &mut Lane, step: Step, sent: u64) -> Result<Report> {
-    let report: Report = lane.ask(&Done { messages: sent }, "the server's report of the phase")?;
+/// Ends a phase of so many messages on each queue pair, and compares the server's count with it.
+fn end(lane: &mut Lane, step: Step, each: Vec<u64>) -> Result<Report> {
+    let sent = each.iter().sum();
+    let report: Report = lane.ask(&Done { messages: sent, each }, "the server's report of the phase")?;
     match report.messages {
         Some(arrived) if arrived != sent => Err(miscounted(step, sent, arrived)),
         _ => Ok(report),
@@ -76,11 +77,11 @@ pub fn latency_client<P: RoundTrip + Counted>(
     histogram: &mut LatencyHistogram,
 ) -> Result<Measured> {
     lane.control.set_step(Step::Check);
-    begin(lane, Phase::Check { first: 0, count: CHECKED })?;
+    begin(lane, Phase::Check { first: vec![0], count: CHECKED })?;
     let mut unused = LatencyHistogram::new();
     initiate(lane, path, Stop::Count(CHECKED).into(), true, &mut unused)
         .map_err(|h| lane.explain(h, Step::Check))?;
-    end(lane, Step::Check, CHECKED)?;
+    end(lane, Step::Check, vec![CHECKED])?;
 
     lane.control.set_step(Step::WarmUp);
     begin(lane, Phase::Measure)?;
@@ -95,7 +96,7 @@ pub fn latency_client<P: RoundTrip + Counted>(
     let window_ns = with_ticks!(lane, ticks => lane.clock.ns(ticks.now().wrapping_sub(opened)));
     let cost = meter.stop(lane, transport, histogram.samples(), path.tally().since(before));
     let messages = outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
-    let report = end(lane, Step::Measure, warmed + messages)?;
+    let report = end(lane, Step::Measure, vec![warmed + messages])?;
     begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(opened);
     Ok(Measured { sent: warmed + messages, opened_ns, window_ns, cost, report })
@@ -140,7 +141,7 @@ pub fn latency_server<P: RoundTrip + Counted>(
             latency::respond::<P, false>(path, &watch)
         };
         let cost = meter.stop(lane, transport, answered, path.tally().since(before));
-        let Done { messages } = done_after(lane, halt, step)?;
+        let Done { messages, .. } = done_after(lane, halt, step)?;
         report(lane, Some(answered), cost)?;
         if answered != messages {
             return Err(miscounted(step, messages, answered));
@@ -188,18 +189,18 @@ pub fn passive_server(
             Phase::Over => return Ok(()),
             Phase::Measure => (Step::Measure, None),
             Phase::Check { first, count } => {
-                (Step::Check, Some((first, first.saturating_add(count.min(1 << 16)))))
+                (Step::Check, Some(Checked { first, count: count.min(1 << 16) }))
             }
         };
         lane.control.set_step(step);
-        if let Some((first, end)) = checked {
-            aside.prepare(first, end);
+        if let Some(checked) = &checked {
+            aside.prepare(checked);
         }
         let meter = Meter::start(lane, transport);
         lane.control.send(&Ready {})?;
         let longest = lane.longest_phase(size);
-        let Done { messages } = lane.control.recv("the end of the phase", longest)?;
-        aside.check(messages, checked).map_err(|error| error.at(step))?;
+        let Done { messages, each } = lane.control.recv("the end of the phase", longest)?;
+        aside.check(&each, checked.as_ref()).map_err(|error| error.at(step))?;
         let cost = meter.stop(lane, transport, messages, Tally::default());
         report(lane, None, cost)?;
     }
@@ -216,21 +217,24 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     pulls: bool,
     sample: &mut BandwidthSample,
 ) -> Result<Measured> {
-    check_messages(lane, path, CHECKED, pulls, Step::Check)?;
+    let all = path.positions().len() as u64;
+    check_messages(lane, path, CHECKED.max(all), pulls, Step::Check)?;
 
     lane.control.set_step(Step::Measure);
     begin(lane, Phase::Measure)?;
     let meter = Meter::start(lane, transport);
     let before = path.tally();
-    let load = Load { depth: lane.test.tx_depth.into(), warm_up: lane.test.warm_up, stop: lane.test.stop };
+    let depth = all * u64::from(lane.test.tx_depth);
+    let began = path.positions();
+    let load = Load { depth, warm_up: lane.test.warm_up, stop: lane.test.stop };
     let (clock, watch) = (&lane.clock, &lane.watch());
     let outcome = with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample));
     let cost = meter.stop(lane, transport, sample.posted, path.tally().since(before));
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
-    let report = end(lane, Step::Measure, sample.posted)?;
+    let report = end(lane, Step::Measure, since(&began, path))?;
 
     if lane.test.verify {
-        let window = u64::from(lane.test.tx_depth).min(path.slots());
+        let window = depth.min(path.slots());
         check_messages(lane, path, window, pulls, Step::Verify)?;
     }
     begin_over(lane)?;
@@ -247,30 +251,34 @@ fn check_messages<P: Stream + Payload>(
     step: Step,
 ) -> Result<()> {
     lane.control.set_step(step);
-    let batch = path.slots().min(lane.test.tx_depth.into());
+    let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
+    let batch = path.slots().min(depth);
     let mut left = count;
     while left > 0 {
-        let (first, count) = (path.next(), batch.min(left));
-        begin(lane, Phase::Check { first, count })?;
+        let (first, count) = (path.positions(), batch.min(left));
+        begin(lane, Phase::Check { first: first.clone(), count })?;
         path.settle(&lane.watch()).map_err(|halt| lane.explain(halt, step))?;
-        for message in first..first + count {
-            path.stamp(message);
-        }
+        path.stamp(count);
         post_all(lane, path, count).map_err(|halt| lane.explain(halt, step))?;
         if pulls {
-            for message in first..first + count {
-                path.check(message).map_err(|error| error.at(step))?;
-            }
+            path.check(count).map_err(|error| error.at(step))?;
         }
-        end(lane, step, count)?;
+        end(lane, step, since(&first, path))?;
         left -= count;
     }
     Ok(())
 }
 
+/// Messages that went over each queue pair since it was at these numbers.
+fn since(before: &[u64], path: &impl Payload) -> Vec<u64> {
+    path.positions().iter().zip(before).map(|(now, before)| now - before).collect()
+}
+
 fn post_all<P: Stream>(lane: &Lane, path: &mut P, count: u64) -> Result<(), Halt> {
     let watch = lane.watch();
-    path.post(count, true, &watch)?;
+    path.expect(Some(count));
+    let posted = path.post(count, &watch)?;
+    debug_assert_eq!(posted, count, "a batch is no more than there is room for");
     let mut done = 0;
     while done < count {
         done += path.reap(&watch)?;
@@ -290,28 +298,24 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
 ) -> Result<()> {
     loop {
         let phase: Phase = lane.control.recv("the next phase", STEP)?;
-        let (step, checked, limit) = match phase {
+        let (step, checks, limit) = match phase {
             Phase::Over => return Ok(()),
-            Phase::Measure => (Step::Measure, None, u64::MAX),
-            Phase::Check { count, .. } => (Step::Check, Some(path.next()), count),
+            Phase::Measure => (Step::Measure, false, u64::MAX),
+            Phase::Check { count, .. } => (Step::Check, true, count),
         };
         lane.control.set_step(step);
-        if let (true, Some(first)) = (pulls, checked) {
+        if pulls && checks {
             path.settle(&lane.watch()).map_err(|halt| lane.explain(halt, step))?;
-            for message in first..first.saturating_add(limit.min(path.slots())) {
-                path.stamp(message);
-            }
+            path.stamp(limit.min(path.slots()));
         }
         let meter = Meter::start(lane, transport);
         let before = path.tally();
         lane.control.send(&Ready {})?;
         let mut taken = 0;
-        let sent = take_all(lane, path, limit, checked.is_some(), step, &mut taken)?;
+        let sent = take_all(lane, path, limit, checks, step, &mut taken)?;
         let cost = meter.stop(lane, transport, taken, path.tally().since(before));
-        if let (false, Some(first)) = (pulls, checked) {
-            for message in first..first + taken {
-                path.check(message)?;
-            }
+        if checks && !pulls {
+            path.check(taken)?;
         }
         report(lane, Some(taken), cost)?;
         if taken != sent {
@@ -341,7 +345,7 @@ fn take_all<P: Sink>(
         Ok(()) | Err(Halt::Peer) => {}
         Err(halt) => return Err(lane.explain(halt, step)),
     }
-    let Done { messages } = lane.control.recv("the end of the phase", STEP)?;
+    let Done { messages, .. } = lane.control.recv("the end of the phase", STEP)?;
     // The client's last completion may outrun our own.
     sink(lane, path, messages, false, taken).map_err(|halt| lane.explain(halt, step))?;
     Ok(messages)

@@ -35,7 +35,8 @@ pub fn row(
     let test = &lane.test;
     let point = Point {
         size_bytes: size,
-        qps: test.qps,
+        // One connection carries what all queue pairs do.
+        qps: if transport == Transport::Tcp { 1 } else { test.qps },
         depth: if test.shape == Shape::Latency { 1 } else { test.tx_depth },
         threads: test.threads,
         wait: test.wait,

@@ -353,6 +353,10 @@ impl AtServer<'_> {
                     let mut aside = rdma::Passive::<O>::new(rdma, size);
                     return phase::passive_server(lane, transport, bytes, &mut aside);
                 }
+                if lane.test.qps > 1 || lane.test.shared_receive {
+                    let mut path = rdma::Gatherer::<O, W>::new(rdma, size);
+                    return phase::bandwidth_server(lane, &mut path, transport, pulls);
+                }
                 let mut path = rdma::Taker::<O, W>::new(rdma, size);
                 phase::bandwidth_server(lane, &mut path, transport, pulls)
             }

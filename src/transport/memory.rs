@@ -73,10 +73,13 @@ fn huge_pages() -> Result<HugePages> {
 /// of their own in a latency test.
 fn check_huge_pages(test: &Test) -> Result<()> {
     let HugePages { page_bytes, available } = huge_pages()?;
-    let Layout { stride, slots } = Layout::of(test)?;
+    let layout = Layout::of(test)?;
     let pages = |transport, share: u64| {
-        let bytes = (stride * slots) as u64 / share;
-        if test.measures(transport) { bytes.div_ceil(page_bytes as u64) * share } else { 0 }
+        let bytes = match transport {
+            Transport::Rdma => layout.bytes(),
+            Transport::Tcp => layout.stride * layout.slots,
+        };
+        if test.measures(transport) { (bytes as u64 / share).div_ceil(page_bytes as u64) * share } else { 0 }
     };
     let sockets = if test.shape == crate::plan::Shape::Latency { 2 } else { 1 };
     let needed = pages(Transport::Rdma, 1) + pages(Transport::Tcp, sockets);

@@ -12,17 +12,19 @@ pub mod pattern;
 pub mod rdma;
 pub mod tcp;
 
-/// The buffers of a bandwidth path, addressed by message number.
+/// The buffers of a bandwidth path.
 pub trait Payload {
-    /// Messages that have buffers of their own; message `n` uses buffer `n % slots`.
+    /// Messages that have buffers of their own.
     fn slots(&self) -> u64;
-    /// Writes the pattern of a message into its buffer.
-    fn stamp(&mut self, message: u64);
-    /// Compares a message's buffer with its pattern.
+    /// The number of the next message on each queue pair, or on the connection.
+    fn positions(&self) -> Vec<u64>;
+    /// Writes the patterns of the next `count` messages into their buffers.
+    fn stamp(&mut self, count: u64);
+    /// Compares the buffers of the last `count` messages with their patterns.
     ///
     /// # Errors
-    /// `Invalid`: the payload is not what was sent.
-    fn check(&mut self, message: u64) -> Result<(), Error>;
+    /// `Invalid`: a payload is not what was sent.
+    fn check(&mut self, count: u64) -> Result<(), Error>;
     /// Waits until no buffer is under way any more, so that [`Payload::stamp`] may write to any.
     ///
     /// # Errors
@@ -30,20 +32,26 @@ pub trait Payload {
     fn settle(&mut self, _watch: &Watch<'_>) -> Result<(), Halt> {
         Ok(())
     }
-    /// The number of the next message on this path.
-    fn next(&self) -> u64;
+}
+
+/// Messages whose payload is checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// The number of the first one on each queue pair.
+    pub first: Vec<u64>,
+    /// How many, dealt out one by one to the queue pairs.
+    pub count: u64,
 }
 
 /// The end of a path whose memory is used without its taking part.
 pub trait Aside {
-    /// Writes what the messages from `first` up to `end` are to find.
-    fn prepare(&mut self, first: u64, end: u64);
-    /// Looks at what `messages` left behind, and more closely where their payload is `checked`: from one number up to
-    /// another.
+    /// Writes what the messages are to find.
+    fn prepare(&mut self, messages: &Checked);
+    /// Looks at what as many messages on `each` queue pair left behind, and more closely where they are `checked`.
     ///
     /// # Errors
     /// `Invalid`: it is not what must be there.
-    fn check(&mut self, messages: u64, checked: Option<(u64, u64)>) -> Result<(), Error>;
+    fn check(&mut self, each: &[u64], checked: Option<&Checked>) -> Result<(), Error>;
 }
 
 /// What a path counted besides messages.

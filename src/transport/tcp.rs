@@ -13,10 +13,9 @@ use std::time::Duration;
 use socket2::SockRef;
 
 use crate::error::{Error, Result, Step};
-use crate::measure::{Halt, Sink, Stream, Waiting, Wake, Watch};
+use crate::measure::{Halt, Stream, Waiting, Wake, Watch};
 use crate::ops::Op;
 use crate::plan::{Side, Test, Wait};
-use crate::transport::pattern::Pattern;
 use crate::transport::{Counted, Payload, Tally};
 use crate::verbs::{Bytes, Placement};
 
@@ -24,12 +23,14 @@ mod options;
 mod ping_pong;
 mod ring;
 mod sending;
+mod taker;
 
 pub use options::{Granted, check};
 pub use ping_pong::PingPong;
 use ring::Ring;
 use sending::Ledger;
 pub use sending::{Copied, Lent, Sending};
+pub use taker::Taker;
 
 /// What asks for data of a verb that pulls: as small as a message can be and still carry its number.
 const REQUEST: usize = 8;
@@ -111,6 +112,24 @@ impl Tcp {
             } else {
                 wait.idle(&mut Silent, watch)?;
             }
+        }
+    }
+
+    /// Calls `io` once; `None` where it can move nothing now.
+    #[inline]
+    fn try_once(
+        &self,
+        io: impl FnOnce(&TcpStream) -> std::io::Result<usize>,
+        tally: &mut Tally,
+    ) -> Result<Option<usize>, Halt> {
+        match io(&self.stream) {
+            Ok(0) => Err(closed()),
+            Ok(moved) => Ok(Some(moved)),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                tally.empty_polls += 1;
+                Ok(None)
+            }
+            Err(error) => Err(failed(&error)),
         }
     }
 
@@ -202,27 +221,54 @@ impl<'s, O: Op, W: Waiting, S: Sending> Streamer<'s, O, W, S> {
         loop {
             let (acks, partial) = (&mut self.acks, self.partial);
             let read = |mut stream: &TcpStream| stream.read(&mut acks[partial..]);
-            let got = self.partial + self.tcp.until_moved::<W>(read, watch, &mut self.tally)?;
-            let whole = got / ACK * ACK;
-            self.partial = got - whole;
-            if whole > 0 {
-                let mut last = [0; ACK];
-                last.copy_from_slice(&self.acks[whole - ACK..whole]);
-                self.acks.copy_within(whole..got, 0);
-                return Ok(u64::from_be_bytes(last));
+            let got = self.tcp.until_moved::<W>(read, watch, &mut self.tally)?;
+            if let Some(acknowledged) = self.last_ack(got) {
+                return Ok(acknowledged);
             }
         }
+    }
+
+    /// The last whole acknowledgement, after `got` more bytes.
+    #[inline]
+    fn last_ack(&mut self, got: usize) -> Option<u64> {
+        let got = self.partial + got;
+        let whole = got / ACK * ACK;
+        self.partial = got - whole;
+        let mut last = [0; ACK];
+        last.copy_from_slice(self.acks[..whole].last_chunk::<ACK>()?);
+        self.acks.copy_within(whole..got, 0);
+        Some(u64::from_be_bytes(last))
+    }
+
+    /// Counts up to message `done`, which the peer has acknowledged or sent.
+    #[inline]
+    fn advance(&mut self, done: u64) -> Result<u64, Halt> {
+        if done < self.done || done > self.posted {
+            return Err(Error::invalid(
+                Step::Measure,
+                format!("the peer acknowledged message {done} of {} sent", self.posted),
+            )
+            .into());
+        }
+        let new = done - self.done;
+        self.done = done;
+        Ok(new)
+    }
+
+    /// Messages whose buffers are back.
+    fn back(&mut self) -> Result<u64, Halt> {
+        self.tcp.take_back()?;
+        while self.lent.front().is_some_and(|call| *call <= self.tcp.ledger.returned()) {
+            self.lent.pop_front();
+        }
+        Ok(self.posted - self.lent.len() as u64)
     }
 
     /// Waits until another message is acknowledged and its buffer back: only then it may be used again.
     #[inline]
     fn read_ack_and_take_back(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         loop {
-            self.tcp.take_back()?;
-            while self.lent.front().is_some_and(|call| *call <= self.tcp.ledger.returned()) {
-                self.lent.pop_front();
-            }
-            let back = self.posted - self.lent.len() as u64;
+            let back = self.back()?;
             match self.lent.front() {
                 // Which is an error of the caller's to tell.
                 _ if self.acknowledged > self.posted => return Ok(self.acknowledged),
@@ -252,8 +298,11 @@ impl<O, W, S> Counted for Streamer<'_, O, W, S> {
 }
 
 impl<O: Op, W: Waiting, S: Sending> Stream for Streamer<'_, O, W, S> {
+    // Acknowledgements are cumulative: none has to be asked for.
+    fn expect(&mut self, _messages: Option<u64>) {}
+
     #[inline]
-    fn post(&mut self, count: u64, _last: bool, watch: &Watch<'_>) -> Result<(), Halt> {
+    fn post(&mut self, count: u64, watch: &Watch<'_>) -> Result<u64, Halt> {
         for _ in 0..count {
             if const { O::FACTS.pulls() } {
                 self.tcp.send::<W>(&self.posted.to_be_bytes(), watch, &mut self.tally)?;
@@ -266,26 +315,43 @@ impl<O: Op, W: Waiting, S: Sending> Stream for Streamer<'_, O, W, S> {
             }
             self.posted += 1;
         }
-        Ok(())
+        Ok(count)
+    }
+
+    fn cover(&mut self, _watch: &Watch<'_>) -> Result<u64, Halt> {
+        Ok(0)
     }
 
     #[inline]
     fn reap(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         let done = match const { (O::FACTS.pulls(), S::LENDS) } {
             (true, _) => self.read_data(watch)?,
-            (false, false) => self.read_ack(watch)?,
+            (false, false) => {
+                self.acknowledged = self.read_ack(watch)?;
+                self.acknowledged
+            }
             (false, true) => self.read_ack_and_take_back(watch)?,
         };
-        if done < self.done || done > self.posted {
-            return Err(Error::invalid(
-                Step::Measure,
-                format!("the peer acknowledged message {done} of {} sent", self.posted),
-            )
-            .into());
+        self.advance(done)
+    }
+
+    fn look(&mut self) -> Result<u64, Halt> {
+        if const { O::FACTS.pulls() } {
+            let data = &mut self.data;
+            let read = |mut stream: &TcpStream| stream.read(data.room());
+            let got = self.tcp.try_once(read, &mut self.tally)?;
+            self.data.moved += got.unwrap_or(0) as u64;
+            return self.advance(self.data.messages());
         }
-        let new = done - self.done;
-        self.done = done;
-        Ok(new)
+        let (acks, partial) = (&mut self.acks, self.partial);
+        let read = |mut stream: &TcpStream| stream.read(&mut acks[partial..]);
+        if let Some(got) = self.tcp.try_once(read, &mut self.tally)?
+            && let Some(acknowledged) = self.last_ack(got)
+        {
+            self.acknowledged = acknowledged;
+        }
+        let done = if const { S::LENDS } { self.back()?.min(self.acknowledged) } else { self.acknowledged };
+        self.advance(done.max(self.done))
     }
 }
 
@@ -294,120 +360,16 @@ impl<O: Op, W, S> Payload for Streamer<'_, O, W, S> {
         self.data.slots()
     }
 
-    fn stamp(&mut self, message: u64) {
+    fn positions(&self) -> Vec<u64> {
+        vec![self.posted]
+    }
+
+    fn stamp(&mut self, count: u64) {
         let seed = if O::FACTS.pulls() { !self.tcp.seed } else { self.tcp.seed };
-        Pattern::new(seed, message).fill(self.data.slot(message), 0);
+        self.data.stamp(seed, self.posted, count);
     }
 
-    fn check(&mut self, message: u64) -> Result<()> {
-        let (seed, size) = (self.tcp.seed, self.data.size);
-        Pattern::new(seed, message).check_part(self.data.slot(message), 0, size, message)
-    }
-
-    fn next(&self) -> u64 {
-        self.posted
-    }
-}
-
-/// The other end: takes data and acknowledges it, or for verbs that pull, takes requests and sends data.
-pub struct Taker<'s, O, W, S> {
-    tcp: &'s Tcp,
-    data: Ring,
-    requests: [u8; 512 * REQUEST],
-    partial: usize,
-    taken: u64,
-    tally: Tally,
-    _types: PhantomData<(O, W, S)>,
-}
-
-impl<'s, O: Op, W: Waiting, S: Sending> Taker<'s, O, W, S> {
-    /// A path for messages of `size` bytes spread over `slots` buffers.
-    ///
-    /// # Errors
-    /// There is no memory for the buffers.
-    pub fn new(tcp: &'s Tcp, size: usize, slots: usize) -> Result<Self> {
-        Ok(Self {
-            tcp,
-            data: Ring::new(tcp, size, slots)?,
-            requests: [0; 512 * REQUEST],
-            partial: 0,
-            taken: 0,
-            tally: Tally::default(),
-            _types: PhantomData,
-        })
-    }
-
-    #[inline]
-    fn take_data(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
-        let data = &mut self.data;
-        let read = |mut stream: &TcpStream| stream.read(data.room());
-        let got = self.tcp.until_moved::<W>(read, watch, &mut self.tally)?;
-        self.data.moved += got as u64;
-        let new = self.data.messages() - self.taken;
-        if new > 0 {
-            self.taken += new;
-            self.tcp.send::<W>(&self.taken.to_be_bytes(), watch, &mut self.tally)?;
-        }
-        Ok(new)
-    }
-
-    #[inline]
-    fn take_requests(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
-        let (requests, partial) = (&mut self.requests, self.partial);
-        let read = |mut stream: &TcpStream| stream.read(&mut requests[partial..]);
-        let got = self.partial + self.tcp.until_moved::<W>(read, watch, &mut self.tally)?;
-        let new = (got / REQUEST) as u64;
-        self.partial = got % REQUEST;
-        self.requests.copy_within(got - self.partial..got, 0);
-        for _ in 0..new {
-            self.tcp.send_message::<S, W>(self.data.slot(self.taken), watch, &mut self.tally)?;
-            self.taken += 1;
-        }
-        if const { S::LENDS } {
-            self.tcp.take_back()?;
-        }
-        Ok(new)
-    }
-}
-
-impl<O, W, S> Counted for Taker<'_, O, W, S> {
-    fn tally(&self) -> Tally {
-        Tally { empty_polls: self.tally.empty_polls, ..self.tcp.ledger.tally() }
-    }
-}
-
-impl<O: Op, W: Waiting, S: Sending> Sink for Taker<'_, O, W, S> {
-    #[inline]
-    fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
-        loop {
-            let new =
-                if const { O::FACTS.pulls() } { self.take_requests(watch)? } else { self.take_data(watch)? };
-            if new > 0 {
-                return Ok(new);
-            }
-        }
-    }
-}
-
-impl<O: Op, W: Waiting, S: Sending> Payload for Taker<'_, O, W, S> {
-    fn settle(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
-        self.tcp.until_back::<W>(self.tcp.ledger.lent(), watch)
-    }
-
-    fn slots(&self) -> u64 {
-        self.data.slots()
-    }
-
-    fn stamp(&mut self, message: u64) {
-        Pattern::new(self.tcp.seed, message).fill(self.data.slot(message), 0);
-    }
-
-    fn check(&mut self, message: u64) -> Result<()> {
-        let (seed, size) = (self.tcp.seed, self.data.size);
-        Pattern::new(seed, message).check_part(self.data.slot(message), 0, size, message)
-    }
-
-    fn next(&self) -> u64 {
-        self.taken
+    fn check(&mut self, count: u64) -> Result<()> {
+        self.data.check(self.tcp.seed, self.posted - count, count)
     }
 }

@@ -197,7 +197,7 @@ impl Elements {
     /// If there is no such slot, or the slice would not be within the region in the last one.
     pub(super) fn cycle(&mut self, slots: Slots, slot: usize) -> Cycle {
         let cycle = Cycle::new(self.bounds.base, self.bounds.last_offset, slots, slot);
-        self.move_first(slot * slots.stride);
+        self.move_first(slots.offset + slot * slots.stride);
         cycle
     }
 

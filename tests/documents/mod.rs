@@ -103,6 +103,8 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         post_list: 1,
         cqe_batch: 16,
         qps: 1,
+        shared_receive: false,
+        buffers: None,
         threads: 1,
         memory: MemoryKind::Anonymous,
         relaxed_ordering: false,

@@ -55,6 +55,17 @@ pub(super) fn spin<W: Waiting>(cq: &Cq, into: &mut Wc, empty_polls: &mut u64) ->
 }
 
 impl Source<'_> {
+    /// Takes what completions there are, all of them successful, without waiting. Returns how many.
+    #[inline]
+    pub(super) fn look(&self, into: &mut [Wc], empty_polls: &mut u64) -> Result<usize, Halt> {
+        let got = self.cq.poll(into)?;
+        *empty_polls += u64::from(got == 0);
+        match into[..got].iter().find(|wc| !wc.is_success()) {
+            None => Ok(got),
+            Some(wc) => Err(failed(wc, None)),
+        }
+    }
+
     /// Waits until there is at least one completion, and looks at `other` from time to time. Returns how many of `into`
     /// are filled, all of them successful.
     ///

@@ -3,11 +3,12 @@
 use std::marker::PhantomData;
 
 use super::Rdma;
+use super::layout::share;
 use crate::error::Result;
 use crate::ops::Op;
 use crate::plan::Shape;
-use crate::transport::Aside;
 use crate::transport::pattern::Pattern;
+use crate::transport::{Aside, Checked};
 
 /// The buffer of the passive end of verb `O`, for messages of one size.
 pub struct Passive<'r, O> {
@@ -24,29 +25,38 @@ impl<'r, O: Op> Passive<'r, O> {
 }
 
 impl<O: Op> Aside for Passive<'_, O> {
-    fn prepare(&mut self, first: u64, end: u64) {
+    fn prepare(&mut self, messages: &Checked) {
         if !O::FACTS.pulls() || O::FACTS.is_atomic() {
             return;
         }
-        match self.rdma.shape {
-            // One pattern for all messages: the requester says what it overwrites.
-            Shape::Latency => Pattern::new(self.rdma.seed, 0).stamp(self.rdma.memory.region(), 0, self.size),
-            Shape::Bandwidth => {
-                (first..end).for_each(|message| self.rdma.stamp(self.rdma.seed, message, self.size));
+        let Rdma { queues, shared } = &*self.rdma;
+        for (index, (queue, first)) in queues.iter().zip(&messages.first).enumerate() {
+            match shared.shape {
+                // One pattern for all messages: the requester says what it overwrites.
+                Shape::Latency => {
+                    Pattern::new(shared.seed, 0).stamp(shared.memory.region(), queue.ours(), self.size);
+                }
+                Shape::Bandwidth => {
+                    let count = share(messages.count, index, queues.len());
+                    queue.stamp_next(shared, *first, count, self.size, false);
+                }
             }
         }
     }
 
-    fn check(&mut self, messages: u64, checked: Option<(u64, u64)>) -> Result<()> {
-        self.rdma.taken += messages;
-        if O::FACTS.is_atomic() {
-            return self.rdma.check_word(0, self.rdma.taken);
-        }
-        match checked {
-            Some((first, end)) if !O::FACTS.pulls() => {
-                (first..end).try_for_each(|message| self.rdma.check(message, self.size))
+    fn check(&mut self, each: &[u64], checked: Option<&Checked>) -> Result<()> {
+        let Rdma { queues, shared } = &mut *self.rdma;
+        let count = queues.len();
+        for (index, (queue, messages)) in queues.iter_mut().zip(each).enumerate() {
+            queue.taken += messages;
+            if O::FACTS.is_atomic() {
+                queue.check_word(shared, queue.ours(), queue.taken)?;
+            } else if let (Some(checked), false) = (checked, O::FACTS.pulls()) {
+                let first = checked.first.get(index).copied().unwrap_or(0);
+                (first..first.saturating_add(share(checked.count, index, count)))
+                    .try_for_each(|message| queue.check(shared, message, self.size))?;
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }

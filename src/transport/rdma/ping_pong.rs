@@ -4,7 +4,8 @@ use std::marker::PhantomData;
 use std::slice;
 
 use super::completion::{Other, Source, spin};
-use super::{Rdma, Shape};
+use super::queue::Queue;
+use super::{Rdma, Shape, Shared};
 use crate::error::{Error, Step};
 use crate::measure::{Halt, RoundTrip, Spin, Waiting, Watch};
 use crate::ops::{Arrival, Op, Opcode, Peer};
@@ -15,7 +16,8 @@ use crate::verbs::{self, PollFailed, Receiver, Sender, Wc};
 
 /// Messages of verb `O` there and, if it echoes, back; waiting as `W` says.
 pub struct PingPong<'r, O, W> {
-    rdma: &'r mut Rdma,
+    queue: &'r mut Queue,
+    shared: &'r Shared,
     sender: Sender,
     receiver: Receiver,
     wc: Wc,
@@ -43,26 +45,30 @@ pub(super) const fn opcode(opcode: Opcode) -> verbs::Opcode {
 impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
-        debug_assert_eq!(rdma.shape, Shape::Latency);
+        debug_assert_eq!(rdma.shared.shape, Shape::Latency);
+        let Rdma { queues, shared } = rdma;
+        let queue = &mut queues[0];
         let facts = const { O::FACTS };
-        let (ours, theirs) = (0, rdma.layout.stride);
+        let (ours, theirs) = (queue.ours(), queue.landing());
         // A read fetches the peer's sending slot into our landing slot.
         let (local, remote) = if facts.pulls() { (theirs, ours) } else { (ours, theirs) };
         let remote = facts
             .is_one_sided()
-            .then(|| verbs::RemoteSlice { addr: rdma.remote.addr + remote as u64, rkey: rdma.remote.rkey });
-        let inline = facts.may_inline && size as u64 <= u64::from(rdma.qp.caps().max_inline);
-        let mut sender = rdma.qp.sender(opcode(facts.opcode), rdma.memory.slice(local, size), remote, inline);
-        let receiver = rdma.qp.receiver(rdma.memory.slice(rdma.layout.stride, rdma.layout.stride));
+            .then(|| verbs::RemoteSlice { addr: shared.remote.addr + remote as u64, ..shared.remote });
+        let inline = facts.may_inline && size as u64 <= u64::from(queue.qp.caps().max_inline);
+        let mut sender =
+            queue.qp.sender(opcode(facts.opcode), shared.memory.slice(local, size), remote, inline);
+        let receiver = queue.receiver(shared, shared.layout.stride);
         if facts.peer == Peer::Passive {
             sender.set_signalled(true);
         }
         if facts.opcode == Opcode::FetchAdd {
             sender.set_atomic(1, 0);
         }
-        let (before, ahead) = (rdma.sent, (rdma.side == Side::Server).into());
+        let (before, ahead) = (queue.sent, (shared.side == Side::Server).into());
         let mut path = Self {
-            rdma,
+            queue,
+            shared,
             sender,
             receiver,
             wc: Wc::EMPTY,
@@ -78,27 +84,24 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         path
     }
 
-    fn landing(&self) -> usize {
-        self.rdma.layout.stride
-    }
-
     fn landing_flag(&mut self, value: u8) {
-        let at = self.landing() + self.size - 1;
-        self.rdma.memory.region().store_release(at, value);
+        let at = self.queue.landing() + self.size - 1;
+        self.shared.memory.region().store_release(at, value);
     }
 
     /// Makes room for as many sends as may be posted until the next that is signalled. The completions waited for have
     /// no wake-up of their own: the messages they belong to were answered, so that they are there or about to be.
     #[cold]
     fn make_room(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
-        let rdma = &mut *self.rdma;
-        while rdma.sent - rdma.reaped + u64::from(rdma.signal_every) > rdma.depth {
+        let queue = &mut *self.queue;
+        let cq = &self.shared.send_cq;
+        while queue.sent - queue.reaped + u64::from(queue.signal_every) > self.shared.depth {
             // Not into `self.wc`: the completion of the arrival is still to be checked.
             let mut sent = Wc::EMPTY;
-            let first = rdma.send_cq.polled(rdma.send_cq.poll_one(&mut sent));
-            let source = Source { cq: &rdma.send_cq, channel: None };
+            let first = cq.polled(cq.poll_one(&mut sent));
+            let source = Source { cq, channel: None };
             source.wait::<Spin<false>>(first, slice::from_mut(&mut sent), None, watch, &mut 0)?;
-            rdma.reaped = sent.id();
+            queue.reaped = sent.id();
         }
         Ok(())
     }
@@ -106,14 +109,14 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     /// Posts the message just counted so that it completes with its number.
     #[inline]
     fn post_signalled(&mut self) -> Result<(), Error> {
-        self.rdma.until_signal = self.rdma.signal_every;
-        self.sender.set_id(self.rdma.sent);
+        self.queue.until_signal = self.queue.signal_every;
+        self.sender.set_id(self.queue.sent);
         self.sender.post_signalled()
     }
 
     #[inline(always)]
     fn wait_for_receive(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
-        match self.rdma.recv_cq.poll_one(&mut self.wc) {
+        match self.shared.recv_cq.poll_one(&mut self.wc) {
             Ok(true) if self.wc.is_success() => Ok(()),
             first => self.wait_longer_for_receive(first, watch),
         }
@@ -126,23 +129,23 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         first: Result<bool, PollFailed>,
         watch: &Watch<'_>,
     ) -> Result<(), Halt> {
-        let rdma = &mut *self.rdma;
+        let shared = self.shared;
         let first = match first {
-            Ok(false) => spin::<W>(&rdma.recv_cq, &mut self.wc, &mut self.tally.empty_polls),
+            Ok(false) => spin::<W>(&shared.recv_cq, &mut self.wc, &mut self.tally.empty_polls),
             found => found,
         };
         if matches!(first, Ok(true)) && self.wc.is_success() {
             return Ok(());
         }
-        let source = Source { cq: &rdma.recv_cq, channel: rdma.recv_channel.as_ref() };
-        let other = Other { cq: &rdma.send_cq, done: &mut rdma.reaped };
-        let (first, into) = (rdma.recv_cq.polled(first), slice::from_mut(&mut self.wc));
+        let source = Source { cq: &shared.recv_cq, channel: shared.recv_channel.as_ref() };
+        let other = Other { cq: &shared.send_cq, done: &mut self.queue.reaped };
+        let (first, into) = (shared.recv_cq.polled(first), slice::from_mut(&mut self.wc));
         source.wait::<W>(first, into, Some(other), watch, &mut self.tally.empty_polls).map(drop)
     }
 
     #[inline(always)]
     fn wait_for_send(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
-        match self.rdma.send_cq.poll_one(&mut self.wc) {
+        match self.shared.send_cq.poll_one(&mut self.wc) {
             Ok(true) if self.wc.is_success() => Ok(()),
             first => self.wait_longer_for_send(first, watch),
         }
@@ -154,56 +157,55 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         first: Result<bool, PollFailed>,
         watch: &Watch<'_>,
     ) -> Result<(), Halt> {
-        let rdma = &*self.rdma;
+        let shared = self.shared;
         let first = match first {
-            Ok(false) => spin::<W>(&rdma.send_cq, &mut self.wc, &mut self.tally.empty_polls),
+            Ok(false) => spin::<W>(&shared.send_cq, &mut self.wc, &mut self.tally.empty_polls),
             found => found,
         };
         if matches!(first, Ok(true)) && self.wc.is_success() {
             return Ok(());
         }
-        let source = Source { cq: &rdma.send_cq, channel: rdma.send_channel.as_ref() };
-        let (first, into) = (rdma.send_cq.polled(first), slice::from_mut(&mut self.wc));
+        let source = Source { cq: &shared.send_cq, channel: shared.send_channel.as_ref() };
+        let (first, into) = (shared.send_cq.polled(first), slice::from_mut(&mut self.wc));
         source.wait::<W>(first, into, None, watch, &mut self.tally.empty_polls).map(drop)
     }
 
     #[inline(always)]
     fn wait_for_last_byte(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
-        let at = self.landing() + self.size - 1;
-        let expected = flag(self.rdma.sent + self.ahead);
+        let at = self.queue.landing() + self.size - 1;
+        let expected = flag(self.queue.sent + self.ahead);
         let mut wait = Spin::<false>::default();
         let mut looks = 0u32;
         loop {
             for tries in 0..Spin::<false>::POLLS {
-                if self.rdma.memory.region().load_acquire(at) == expected {
+                if self.shared.memory.region().load_acquire(at) == expected {
                     self.tally.empty_polls += u64::from(tries);
                     return Ok(());
                 }
             }
             self.tally.empty_polls += u64::from(Spin::<false>::POLLS);
-            let rdma = &mut *self.rdma;
-            let mut source = Source { cq: &rdma.send_cq, channel: None };
-            wait.idle(&mut source, watch)?;
-            Other { cq: &rdma.send_cq, done: &mut rdma.reaped }.look()?;
+            let cq = &self.shared.send_cq;
+            wait.idle(&mut Source { cq, channel: None }, watch)?;
+            Other { cq, done: &mut self.queue.reaped }.look()?;
             looks += 1;
             if looks > Spin::<false>::PATIENCE {
-                rdma.send_cq.check_device()?;
+                cq.check_device()?;
             }
         }
     }
 
     /// The number on this path, from 1, of the trip whose message is awaited or has just arrived.
     fn awaited(&self) -> u64 {
-        self.rdma.sent + self.ahead - self.before
+        self.queue.sent + self.ahead - self.before
     }
 
     /// The pattern of what arrives in trip `trip`, or of what is sent in it.
     fn pattern(&self, trip: u64, arrives: bool) -> Pattern {
-        let from_client = (self.rdma.side == Side::Client) != arrives;
+        let from_client = (self.shared.side == Side::Client) != arrives;
         match O::FACTS.peer {
             // The passive end wrote its pattern once.
-            Peer::Passive => Pattern::new(self.rdma.seed, 0),
-            Peer::Echoes => Pattern::new(self.rdma.seed, 2 * trip + u64::from(from_client)),
+            Peer::Passive => Pattern::new(self.shared.seed, 0),
+            Peer::Echoes => Pattern::new(self.shared.seed, 2 * trip + u64::from(from_client)),
         }
     }
 
@@ -229,19 +231,22 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
     fn start(&mut self, _watch: &Watch<'_>) -> Result<(), Halt> {
         let facts = const { O::FACTS };
         let signalled = if const { matches!(O::FACTS.peer, Peer::Echoes) } {
-            self.rdma.count_send()
+            self.queue.count_send()
         } else {
-            self.rdma.sent += 1;
+            self.queue.sent += 1;
             false
         };
         if facts.arrival == Arrival::LastByte {
-            self.rdma.memory.region().store_release(self.size - 1, flag(self.rdma.sent));
+            self.shared
+                .memory
+                .region()
+                .store_release(self.queue.ours() + self.size - 1, flag(self.queue.sent));
         }
         if facts.carries_imm() {
-            self.sender.set_imm(self.rdma.sent as u32);
+            self.sender.set_imm(self.queue.sent as u32);
         }
         if const { matches!(O::FACTS.opcode, Opcode::CompareSwap) } {
-            self.sender.set_atomic(self.rdma.sent - 1, self.rdma.sent);
+            self.sender.set_atomic(self.queue.sent - 1, self.queue.sent);
         }
         if signalled {
             self.post_signalled()?;
@@ -265,7 +270,7 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
         if const { matches!(O::FACTS.arrival, Arrival::RecvCompletion) } {
             self.receiver.post()?;
         }
-        let has_just_signalled = self.rdma.until_signal == self.rdma.signal_every;
+        let has_just_signalled = self.queue.until_signal == self.queue.signal_every;
         if const { matches!(O::FACTS.peer, Peer::Echoes) } && has_just_signalled {
             self.make_room(watch)?;
         }
@@ -273,25 +278,29 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
     }
 
     fn stamp(&mut self) {
-        let region = self.rdma.memory.region();
+        let region = self.shared.memory.region();
         match O::FACTS.peer {
             // What lands must not be what landed before.
-            Peer::Passive => {
-                Pattern::new(!self.rdma.seed, self.rdma.sent).stamp(region, self.landing(), self.size)
-            }
-            Peer::Echoes => {
-                self.pattern(self.rdma.sent + 1 - self.before, false).stamp(region, 0, self.patterned())
-            }
+            Peer::Passive => Pattern::new(!self.shared.seed, self.queue.sent).stamp(
+                region,
+                self.queue.landing(),
+                self.size,
+            ),
+            Peer::Echoes => self.pattern(self.queue.sent + 1 - self.before, false).stamp(
+                region,
+                self.queue.ours(),
+                self.patterned(),
+            ),
         }
     }
 
     fn check(&mut self) -> Result<(), Halt> {
         let trip = self.awaited();
         if O::FACTS.is_atomic() {
-            return Ok(self.rdma.check_word(self.landing(), self.rdma.sent - 1)?);
+            return Ok(self.queue.check_word(self.shared, self.queue.landing(), self.queue.sent - 1)?);
         }
-        let region = self.rdma.memory.region();
-        self.pattern(trip, true).check(region, self.landing(), self.patterned(), trip)?;
+        let region = self.shared.memory.region();
+        self.pattern(trip, true).check(region, self.queue.landing(), self.patterned(), trip)?;
         let wc = &self.wc;
         let wrong = |what: &str, is: u32, should: u32| {
             Err(Halt::Failed(Error::invalid(

@@ -1,37 +1,40 @@
 //! How messages of a stream are handed to the device: one work request a call, or linked lists of them.
 
-use super::Rdma;
+use super::Shared;
 use super::ping_pong::opcode;
+use super::queue::Queue;
 use crate::error::Result;
 use crate::ops::{Op, Opcode};
-use crate::verbs::{Patch, SendList, Sender};
+use crate::verbs::{Patch, RemoteSlice, SendList, Sender};
 
 /// A way of handing messages over, as a type, so that a loop is compiled for one.
 pub trait Posting: Sized {
-    /// Work requests for messages of `size` bytes of verb `O`, the first of them for the next message of the path.
-    fn new<O: Op>(rdma: &Rdma, size: usize) -> Self;
+    /// Work requests for messages of `size` bytes of verb `O`, the first of them for the queue pair's next message.
+    fn new<O: Op>(queue: &Queue, shared: &Shared, size: usize) -> Self;
 
-    /// Posts `count` messages. With `last` the final one asks for its completion whatever its turn.
+    /// Posts `count` messages, for which there is room.
     ///
     /// # Errors
     /// The device refused one.
-    fn post<O: Op>(&mut self, rdma: &mut Rdma, count: u64, last: bool) -> Result<()>;
+    fn post<O: Op>(&mut self, queue: &mut Queue, count: u64) -> Result<()>;
 }
 
-/// A work request for the messages of verb `O`, which begins in a slot of the buffer.
-fn request<O: Op>(rdma: &Rdma, size: usize, slot: usize) -> Sender {
+/// A work request for the messages of verb `O`, which begins in a slot of the queue pair's.
+fn request<O: Op>(queue: &Queue, shared: &Shared, size: usize, slot: usize) -> Sender {
     let facts = const { O::FACTS };
-    let inline = facts.may_inline && size as u64 <= u64::from(rdma.qp.caps().max_inline);
-    let remote = facts.is_one_sided().then_some(rdma.remote);
-    let mut sender = rdma.qp.sender(opcode(facts.opcode), rdma.memory.slice(0, size), remote, inline);
+    let inline = facts.may_inline && size as u64 <= u64::from(queue.qp.caps().max_inline);
+    let word = RemoteSlice { addr: shared.remote.addr + queue.ours() as u64, ..shared.remote };
+    let remote = facts.is_one_sided().then_some(if facts.is_atomic() { word } else { shared.remote });
+    let local = shared.memory.slice(queue.ours(), size);
+    let mut sender = queue.qp.sender(opcode(facts.opcode), local, remote, inline);
     if facts.opcode == Opcode::FetchAdd {
         sender.set_atomic(1, 0);
     }
     match remote {
         // All operations are on one word.
-        Some(_) if facts.is_atomic() => sender.cycle(rdma.layout.slots(), slot),
-        Some(remote) => sender.cycle_both(rdma.layout.slots(), slot, remote),
-        None => sender.cycle(rdma.layout.slots(), slot),
+        Some(_) if facts.is_atomic() => sender.cycle(queue.slots, slot),
+        Some(remote) => sender.cycle_both(queue.slots, slot, remote),
+        None => sender.cycle(queue.slots, slot),
     }
     sender
 }
@@ -40,27 +43,27 @@ fn request<O: Op>(rdma: &Rdma, size: usize, slot: usize) -> Sender {
 pub struct Single(Sender);
 
 impl Posting for Single {
-    fn new<O: Op>(rdma: &Rdma, size: usize) -> Self {
-        Self(request::<O>(rdma, size, rdma.slot(rdma.sent)))
+    fn new<O: Op>(queue: &Queue, shared: &Shared, size: usize) -> Self {
+        Self(request::<O>(queue, shared, size, queue.slot(queue.sent)))
     }
 
     #[inline(always)]
-    fn post<O: Op>(&mut self, rdma: &mut Rdma, count: u64, last: bool) -> Result<()> {
+    fn post<O: Op>(&mut self, queue: &mut Queue, count: u64) -> Result<()> {
         let mut left = count;
         while left > 0 {
-            let run = left.min(rdma.until_signal.into());
+            let run = left.min(queue.until_signal.into());
             left -= run;
-            if run == u64::from(rdma.until_signal) || (last && left == 0) {
-                self.post_run::<O>(rdma, run - 1)?;
-                rdma.until_signal = rdma.signal_every;
+            if run == u64::from(queue.until_signal) || queue.sent + run == queue.end {
+                self.post_run::<O>(queue, run - 1)?;
+                queue.until_signal = queue.signal_every;
                 // It completes with its number.
-                self.0.set_id(rdma.sent + 1);
+                self.0.set_id(queue.tag | (queue.sent + 1));
                 self.0.set_signalled(true);
-                self.post_run::<O>(rdma, 1)?;
+                self.post_run::<O>(queue, 1)?;
                 self.0.set_signalled(false);
             } else {
-                self.post_run::<O>(rdma, run)?;
-                rdma.until_signal -= run as u32;
+                self.post_run::<O>(queue, run)?;
+                queue.until_signal -= run as u32;
             }
         }
         Ok(())
@@ -69,16 +72,16 @@ impl Posting for Single {
 
 impl Single {
     #[inline(always)]
-    fn post_run<O: Op>(&mut self, rdma: &mut Rdma, count: u64) -> Result<()> {
+    fn post_run<O: Op>(&mut self, queue: &mut Queue, count: u64) -> Result<()> {
         let facts = const { O::FACTS };
         let patch = match facts.opcode {
             // The peer counts from one.
-            Opcode::RdmaWriteWithImm => Patch::Imm(rdma.sent as u32 + 1),
-            Opcode::CompareSwap => Patch::Swap(rdma.sent),
+            Opcode::RdmaWriteWithImm => Patch::Imm((queue.sent as u32).wrapping_add(1)),
+            Opcode::CompareSwap => Patch::Swap(queue.sent),
             _ => Patch::None,
         };
         self.0.post_run(count, facts.is_one_sided() && !facts.is_atomic(), patch)?;
-        rdma.sent += count;
+        queue.sent += count;
         Ok(())
     }
 }
@@ -92,29 +95,29 @@ pub struct Lists {
 }
 
 impl Posting for Lists {
-    fn new<O: Op>(rdma: &Rdma, size: usize) -> Self {
-        let len = rdma.post_list;
+    fn new<O: Op>(queue: &Queue, shared: &Shared, size: usize) -> Self {
+        let len = shared.post_list;
         let list = |first: usize| {
-            let requests = (first..first + len).map(|slot| request::<O>(rdma, size, slot));
+            let requests = (first..first + len).map(|slot| request::<O>(queue, shared, size, slot));
             SendList::new(requests.collect())
         };
-        let lists = (0..rdma.layout.slots / len).map(|i| list(i * len)).collect();
-        Self { lists, len: len as u64, single: Single::new::<O>(rdma, size) }
+        let lists = (0..queue.slots.count / len).map(|i| list(i * len)).collect();
+        Self { lists, len: len as u64, single: Single::new::<O>(queue, shared, size) }
     }
 
     #[inline(always)]
-    fn post<O: Op>(&mut self, rdma: &mut Rdma, count: u64, last: bool) -> Result<()> {
+    fn post<O: Op>(&mut self, queue: &mut Queue, count: u64) -> Result<()> {
         let mut left = count;
         while left > 0 {
-            let into = rdma.sent % self.len;
+            let into = queue.sent % self.len;
             if into == 0 && left >= self.len {
                 left -= self.len;
-                self.post_list::<O>(rdma, last && left == 0)?;
+                self.post_list::<O>(queue)?;
             } else {
                 let part = left.min(self.len - into);
                 left -= part;
-                self.single.0.seek(rdma.slot(rdma.sent));
-                self.single.post::<O>(rdma, part, last && left == 0)?;
+                self.single.0.seek(queue.slot(queue.sent));
+                self.single.post::<O>(queue, part)?;
             }
         }
         Ok(())
@@ -124,12 +127,12 @@ impl Posting for Lists {
 impl Lists {
     /// Posts the list that is next.
     #[inline(always)]
-    fn post_list<O: Op>(&mut self, rdma: &mut Rdma, must_signal: bool) -> Result<()> {
-        let (len, first) = (self.len as usize, rdma.sent);
-        let list = &mut self.lists[rdma.slot(first) / len];
+    fn post_list<O: Op>(&mut self, queue: &mut Queue) -> Result<()> {
+        let (len, first) = (self.len as usize, queue.sent);
+        let list = &mut self.lists[queue.slot(first) / len];
         match const { O::FACTS.opcode } {
             Opcode::RdmaWriteWithImm => {
-                (0..len).for_each(|i| list.request(i).set_imm((first + i as u64) as u32 + 1));
+                (0..len).for_each(|i| list.request(i).set_imm((first + i as u64 + 1) as u32));
             }
             Opcode::CompareSwap => {
                 (0..len as u64).for_each(|i| list.request(i as usize).set_atomic(first + i, first + i + 1));
@@ -137,13 +140,14 @@ impl Lists {
             _ => {}
         }
         // Another list without a completion would be more messages than may share one.
-        let signalled = must_signal || rdma.until_signal < 2 * self.len as u32;
+        let signalled = first + self.len == queue.end || queue.until_signal < 2 * self.len as u32;
         let mut end = list.request(len - 1);
         end.set_signalled(signalled);
-        end.set_id(first + self.len);
+        end.set_id(queue.tag | (first + self.len));
         list.post().map_err(|partial| partial.error)?;
-        rdma.sent += self.len;
-        rdma.until_signal = if signalled { rdma.signal_every } else { rdma.until_signal - self.len as u32 };
+        queue.sent += self.len;
+        queue.until_signal =
+            if signalled { queue.signal_every } else { queue.until_signal - self.len as u32 };
         Ok(())
     }
 }

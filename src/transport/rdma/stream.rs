@@ -1,10 +1,11 @@
-//! The data path of bandwidth tests over a queue pair: the end that posts, and the end that takes.
+//! The data path of bandwidth tests over one queue pair: the end that posts, and the end that takes.
 
 use std::marker::PhantomData;
 
 use super::completion::Source;
 use super::posting::Posting;
-use super::{Rdma, Shape};
+use super::queue::Queue;
+use super::{Rdma, Shape, Shared};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Stream, Waiting, Watch};
 use crate::ops::Op;
@@ -13,7 +14,8 @@ use crate::verbs::{Receiver, Wc};
 
 /// Posts messages of verb `O` as `P` hands them over, waiting for completions as `W` says.
 pub struct Streamer<'r, O, W, P> {
-    rdma: &'r mut Rdma,
+    queue: &'r mut Queue,
+    shared: &'r Shared,
     posting: P,
     wcs: Box<[Wc]>,
     size: usize,
@@ -24,10 +26,21 @@ pub struct Streamer<'r, O, W, P> {
 impl<'r, O: Op, W: Waiting, P: Posting> Streamer<'r, O, W, P> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
-        debug_assert_eq!(rdma.shape, Shape::Bandwidth);
-        let posting = P::new::<O>(rdma, size);
-        let wcs = vec![Wc::EMPTY; rdma.cqe_batch].into();
-        Self { rdma, posting, wcs, size, tally: Tally::default(), _types: PhantomData }
+        debug_assert_eq!(rdma.shared.shape, Shape::Bandwidth);
+        let Rdma { queues, shared } = rdma;
+        let queue = &mut queues[0];
+        let posting = P::new::<O>(queue, shared, size);
+        let wcs = vec![Wc::EMPTY; shared.cqe_batch].into();
+        Self { queue, shared, posting, wcs, size, tally: Tally::default(), _types: PhantomData }
+    }
+
+    /// Notes that the first `got` completions have come; returns how many messages they end.
+    #[inline(always)]
+    fn note(&mut self, got: usize) -> u64 {
+        let done = self.wcs[got - 1].id();
+        let new = done - self.queue.reaped;
+        self.queue.reaped = done;
+        new
     }
 }
 
@@ -38,50 +51,62 @@ impl<O, W, P> Counted for Streamer<'_, O, W, P> {
 }
 
 impl<O: Op, W: Waiting, P: Posting> Stream for Streamer<'_, O, W, P> {
+    fn expect(&mut self, messages: Option<u64>) {
+        self.queue.expect(messages);
+    }
+
     #[inline(always)]
-    fn post(&mut self, count: u64, last: bool, _watch: &Watch<'_>) -> Result<(), Halt> {
-        Ok(self.posting.post::<O>(self.rdma, count, last)?)
+    fn post(&mut self, count: u64, _watch: &Watch<'_>) -> Result<u64, Halt> {
+        self.posting.post::<O>(self.queue, count)?;
+        Ok(count)
+    }
+
+    fn cover(&mut self, _watch: &Watch<'_>) -> Result<u64, Halt> {
+        let needed = self.queue.needs_cover(self.shared.depth).into();
+        self.posting.post::<O>(self.queue, needed)?;
+        Ok(needed)
     }
 
     #[inline(always)]
     fn reap(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
-        let rdma = &mut *self.rdma;
-        let source = Source { cq: &rdma.send_cq, channel: rdma.send_channel.as_ref() };
-        let first = rdma.send_cq.poll(&mut self.wcs);
+        let source = Source { cq: &self.shared.send_cq, channel: self.shared.send_channel.as_ref() };
+        let first = source.cq.poll(&mut self.wcs);
         let got = source.wait::<W>(first, &mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
-        let done = self.wcs[got - 1].id();
-        let new = done - rdma.reaped;
-        rdma.reaped = done;
-        Ok(new)
+        Ok(self.note(got))
+    }
+
+    #[inline]
+    fn look(&mut self) -> Result<u64, Halt> {
+        let source = Source { cq: &self.shared.send_cq, channel: None };
+        match source.look(&mut self.wcs, &mut self.tally.empty_polls)? {
+            0 => Ok(0),
+            got => Ok(self.note(got)),
+        }
     }
 }
 
 impl<O: Op, W, P> Payload for Streamer<'_, O, W, P> {
     fn slots(&self) -> u64 {
-        self.rdma.layout.slots as u64
+        self.queue.slots.count as u64
     }
 
-    fn stamp(&mut self, message: u64) {
-        // What a read brings must not be what lay there before.
-        let seed = if O::FACTS.pulls() { !self.rdma.seed } else { self.rdma.seed };
-        self.rdma.stamp(seed, message, self.size);
+    fn positions(&self) -> Vec<u64> {
+        vec![self.queue.sent]
     }
 
-    fn check(&mut self, message: u64) -> Result<()> {
-        if O::FACTS.is_atomic() {
-            return self.rdma.check_word(self.rdma.slot_offset(message), message);
-        }
-        self.rdma.check(message, self.size)
+    fn stamp(&mut self, count: u64) {
+        self.queue.stamp_next(self.shared, self.queue.sent, count, self.size, O::FACTS.pulls());
     }
 
-    fn next(&self) -> u64 {
-        self.rdma.sent
+    fn check(&mut self, count: u64) -> Result<()> {
+        self.queue.check_sent::<O>(self.shared, count, self.size)
     }
 }
 
 /// Takes messages that consume receives.
 pub struct Taker<'r, O, W> {
-    rdma: &'r mut Rdma,
+    queue: &'r mut Queue,
+    shared: &'r Shared,
     receiver: Receiver,
     wcs: Box<[Wc]>,
     size: usize,
@@ -92,26 +117,43 @@ pub struct Taker<'r, O, W> {
 impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
-        debug_assert_eq!(rdma.shape, Shape::Bandwidth);
-        let mut receiver = rdma.qp.receiver(rdma.memory.slice(0, rdma.layout.stride));
-        receiver.cycle(rdma.layout.slots(), rdma.slot(rdma.receives_posted));
-        let wcs = vec![Wc::EMPTY; rdma.cqe_batch].into();
-        Self { rdma, receiver, wcs, size, tally: Tally::default(), _types: PhantomData }
+        debug_assert_eq!(rdma.shared.shape, Shape::Bandwidth);
+        let Rdma { queues, shared } = rdma;
+        let queue = &mut queues[0];
+        let receiver = queue.receiver(shared, shared.layout.stride);
+        let wcs = vec![Wc::EMPTY; shared.cqe_batch].into();
+        Self { queue, shared, receiver, wcs, size, tally: Tally::default(), _types: PhantomData }
     }
 
-    fn check_completion(&self, wc: &Wc, message: u64) -> Result<()> {
-        let wrong = |what: &str, is: u32, should: u32| {
-            Err(Error::invalid(Step::Check, format!("message {message} has {what} {is}, not {should}")))
-        };
-        if wc.byte_len() as usize != self.size {
-            return wrong("length", wc.byte_len(), self.size as u32);
+    /// Makes room for as many as have come, the first `got` completions.
+    #[inline(always)]
+    fn note<const VERIFY: bool>(&mut self, got: usize) -> Result<u64, Halt> {
+        self.receiver.post_run(got)?;
+        let first = self.queue.taken;
+        self.queue.receives_posted += got as u64;
+        self.queue.taken += got as u64;
+        if VERIFY {
+            for (wc, message) in self.wcs[..got].iter().zip(first..) {
+                check_completion::<O>(wc, message, self.size)?;
+            }
         }
-        // The sender counts from one.
-        if O::FACTS.carries_imm() && wc.imm() != (message + 1) as u32 {
-            return wrong("immediate data", wc.imm(), (message + 1) as u32);
-        }
-        Ok(())
+        Ok(got as u64)
     }
+}
+
+/// Compares what came with a message beside its payload.
+pub(super) fn check_completion<O: Op>(wc: &Wc, message: u64, size: usize) -> Result<()> {
+    let wrong = |what: &str, is: u32, should: u32| {
+        Err(Error::invalid(Step::Check, format!("message {message} has {what} {is}, not {should}")))
+    };
+    if wc.byte_len() as usize != size {
+        return wrong("length", wc.byte_len(), size as u32);
+    }
+    // The sender counts from one.
+    if O::FACTS.carries_imm() && wc.imm() != (message + 1) as u32 {
+        return wrong("immediate data", wc.imm(), (message + 1) as u32);
+    }
+    Ok(())
 }
 
 impl<O, W> Counted for Taker<'_, O, W> {
@@ -123,37 +165,37 @@ impl<O, W> Counted for Taker<'_, O, W> {
 impl<O: Op, W: Waiting> Sink for Taker<'_, O, W> {
     #[inline(always)]
     fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
-        let rdma = &mut *self.rdma;
-        let source = Source { cq: &rdma.recv_cq, channel: rdma.recv_channel.as_ref() };
-        let first = rdma.recv_cq.poll(&mut self.wcs);
+        let source = Source { cq: &self.shared.recv_cq, channel: self.shared.recv_channel.as_ref() };
+        let first = source.cq.poll(&mut self.wcs);
         let got = source.wait::<W>(first, &mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
-        self.receiver.post_run(got)?;
-        rdma.receives_posted += got as u64;
-        rdma.taken += got as u64;
-        if VERIFY {
-            let first = self.rdma.taken - got as u64;
-            for (i, wc) in self.wcs[..got].iter().enumerate() {
-                self.check_completion(wc, first + i as u64)?;
-            }
+        self.note::<VERIFY>(got)
+    }
+
+    #[inline]
+    fn look<const VERIFY: bool>(&mut self, _watch: &Watch<'_>) -> Result<u64, Halt> {
+        let source = Source { cq: &self.shared.recv_cq, channel: None };
+        match source.look(&mut self.wcs, &mut self.tally.empty_polls)? {
+            0 => Ok(0),
+            got => self.note::<VERIFY>(got),
         }
-        Ok(got as u64)
     }
 }
 
 impl<O, W> Payload for Taker<'_, O, W> {
     fn slots(&self) -> u64 {
-        self.rdma.layout.slots as u64
+        self.queue.slots.count as u64
     }
 
-    fn stamp(&mut self, message: u64) {
-        self.rdma.stamp(self.rdma.seed, message, self.size);
+    fn positions(&self) -> Vec<u64> {
+        vec![self.queue.taken]
     }
 
-    fn check(&mut self, message: u64) -> Result<()> {
-        self.rdma.check(message, self.size)
+    fn stamp(&mut self, count: u64) {
+        self.queue.stamp_next(self.shared, self.queue.taken, count, self.size, false);
     }
 
-    fn next(&self) -> u64 {
-        self.rdma.taken
+    fn check(&mut self, count: u64) -> Result<()> {
+        let last = self.queue.taken;
+        (last - count..last).try_for_each(|message| self.queue.check(self.shared, message, self.size))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Tcp;
 use crate::error::Result;
+use crate::transport::pattern::Pattern;
 use crate::verbs::Bytes;
 
 /// As many messages as have buffers of their own.
@@ -30,6 +31,21 @@ impl Ring {
     pub(super) fn room(&mut self) -> &mut [u8] {
         let at = (self.moved % self.bytes.len() as u64) as usize;
         &mut self.bytes[at..]
+    }
+
+    /// Writes the patterns of `seed` for `count` messages from `first` on.
+    pub(super) fn stamp(&mut self, seed: u64, first: u64, count: u64) {
+        for message in first..first + count {
+            Pattern::new(seed, message).fill(self.slot(message), 0);
+        }
+    }
+
+    /// Compares `count` messages from `first` on with the patterns of `seed`.
+    pub(super) fn check(&mut self, seed: u64, first: u64, count: u64) -> Result<()> {
+        let size = self.size;
+        (first..first + count).try_for_each(|message| {
+            Pattern::new(seed, message).check_part(self.slot(message), 0, size, message)
+        })
     }
 
     /// Whole messages moved.

@@ -1,0 +1,177 @@
+//! The data path of bandwidth tests over many queue pairs, or over one that shares its receives, at the end that takes.
+
+use std::marker::PhantomData;
+
+use super::completion::Source;
+use super::queue::{Queue, of_id};
+use super::stream::check_completion;
+use super::{Rdma, Shape, Shared};
+use crate::error::{Error, Result, Step};
+use crate::measure::{Halt, Sink, Waiting, Watch};
+use crate::ops::Op;
+use crate::transport::{Counted, Payload, Tally};
+use crate::verbs::{Receiver, Srq, Wc};
+
+/// Takes messages of verb `O` that consume receives, waiting as `W` says.
+pub struct Gatherer<'r, O, W> {
+    queues: &'r mut [Queue],
+    shared: &'r Shared,
+    receives: Receives,
+    /// Numbers of the queue pairs in ascending order, and their indices.
+    numbers: Vec<(u32, usize)>,
+    wcs: Box<[Wc]>,
+    size: usize,
+    /// Messages of a phase that is checked, and where they are.
+    landed: Vec<Landed>,
+    tally: Tally,
+    _types: PhantomData<(O, W)>,
+}
+
+/// A message that is still to be checked.
+struct Landed {
+    queue: usize,
+    message: u64,
+    at: usize,
+}
+
+/// Where receives are posted.
+enum Receives {
+    /// Each queue pair has its own.
+    Own(Vec<Receiver>),
+    /// They are all alike.
+    Shared(FromShared),
+}
+
+/// Receives of a shared queue, which go through all slots in turn. Their identifier is the slot.
+pub(super) struct FromShared {
+    receiver: Receiver,
+    next: usize,
+    slots: usize,
+}
+
+impl FromShared {
+    /// The next receive is that after `posted`.
+    pub(super) fn new(srq: &Srq, shared: &Shared, posted: u64) -> Self {
+        let slots = shared.layout.all_slots();
+        let next = (posted % slots.count as u64) as usize;
+        let mut receiver = srq.receiver(shared.memory.slice(0, slots.stride));
+        receiver.cycle(slots, next);
+        Self { receiver, next, slots: slots.count }
+    }
+
+    pub(super) fn post(&mut self, count: usize) -> Result<()> {
+        for _ in 0..count {
+            self.receiver.set_id(self.next as u64);
+            self.receiver.post_run(1)?;
+            self.next = if self.next + 1 == self.slots { 0 } else { self.next + 1 };
+        }
+        Ok(())
+    }
+}
+
+impl<'r, O: Op, W: Waiting> Gatherer<'r, O, W> {
+    /// A path for messages of `size` bytes, at most the largest of the test.
+    pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
+        debug_assert_eq!(rdma.shared.shape, Shape::Bandwidth);
+        let Rdma { queues, shared } = rdma;
+        let stride = shared.layout.stride;
+        let receives = match &shared.srq {
+            None => Receives::Own(queues.iter().map(|queue| queue.receiver(shared, stride)).collect()),
+            Some(srq) => {
+                let taken: u64 = queues.iter().map(|queue| queue.taken).sum();
+                Receives::Shared(FromShared::new(srq, shared, shared.rx_depth + taken))
+            }
+        };
+        let mut numbers: Vec<_> =
+            queues.iter().enumerate().map(|(index, queue)| (queue.qp.number(), index)).collect();
+        numbers.sort_unstable();
+        let (wcs, landed) = (vec![Wc::EMPTY; shared.cqe_batch].into(), Vec::new());
+        let tally = Tally::default();
+        Self { queues, shared, receives, numbers, wcs, size, landed, tally, _types: PhantomData }
+    }
+
+    /// Makes room for as many as have come, the first `got` completions.
+    #[inline]
+    fn note<const VERIFY: bool>(&mut self, got: usize) -> Result<u64, Halt> {
+        for wc in &self.wcs[..got] {
+            let index = match &mut self.receives {
+                Receives::Own(receivers) => {
+                    let (index, _) = of_id(wc.id());
+                    receivers[index].post_run(1)?;
+                    index
+                }
+                Receives::Shared(receives) => {
+                    receives.post(1)?;
+                    let found = self.numbers.binary_search_by_key(&wc.qp_number(), |(number, _)| *number);
+                    self.numbers[found.map_err(|_| stranger(wc))?].1
+                }
+            };
+            let queue = &mut self.queues[index];
+            let message = queue.taken;
+            queue.taken += 1;
+            queue.receives_posted += 1;
+            if VERIFY {
+                check_completion::<O>(wc, message, self.size)?;
+                let at = match &self.receives {
+                    Receives::Shared(_) if !O::FACTS.is_one_sided() => {
+                        wc.id() as usize * self.shared.layout.stride
+                    }
+                    // A WRITE lands where the sender says.
+                    _ => queue.slot_offset(message),
+                };
+                self.landed.push(Landed { queue: index, message, at });
+            }
+        }
+        Ok(got as u64)
+    }
+}
+
+#[cold]
+fn stranger(wc: &Wc) -> Error {
+    Error::invalid(
+        Step::Measure,
+        format!("a receive completed for QP {:#08x}, which is none of ours", wc.qp_number()),
+    )
+}
+
+impl<O, W> Counted for Gatherer<'_, O, W> {
+    fn tally(&self) -> Tally {
+        self.tally
+    }
+}
+
+impl<O: Op, W: Waiting> Sink for Gatherer<'_, O, W> {
+    #[inline]
+    fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
+        let source = Source { cq: &self.shared.recv_cq, channel: self.shared.recv_channel.as_ref() };
+        let first = source.cq.poll(&mut self.wcs);
+        let got = source.wait::<W>(first, &mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
+        self.note::<VERIFY>(got)
+    }
+
+    #[inline]
+    fn look<const VERIFY: bool>(&mut self, _watch: &Watch<'_>) -> Result<u64, Halt> {
+        let source = Source { cq: &self.shared.recv_cq, channel: None };
+        let got = source.look(&mut self.wcs, &mut self.tally.empty_polls)?;
+        self.note::<VERIFY>(got)
+    }
+}
+
+impl<O, W> Payload for Gatherer<'_, O, W> {
+    fn slots(&self) -> u64 {
+        self.shared.layout.all_slots().count as u64
+    }
+
+    fn positions(&self) -> Vec<u64> {
+        self.queues.iter().map(|queue| queue.taken).collect()
+    }
+
+    // What consumes receives does not pull.
+    fn stamp(&mut self, _count: u64) {}
+
+    fn check(&mut self, _count: u64) -> Result<()> {
+        std::mem::take(&mut self.landed).iter().try_for_each(|Landed { queue, message, at }| {
+            self.queues[*queue].check_at(self.shared, *at, *message, self.size)
+        })
+    }
+}

@@ -1,0 +1,237 @@
+//! Set-up of the RDMA path: memory, queues, and the two steps that connect them.
+
+use serde::{Deserialize, Serialize};
+
+use super::queue::{Queue, fresh_psn};
+use super::{Layout, Port, Rdma, Shared};
+use crate::error::{Error, Result, Step};
+use crate::ops::{Arrival, Verb};
+use crate::plan::{Side, Test, Wait};
+use crate::transport::memory;
+use crate::transport::path::{PathChoice, PortFacts};
+use crate::verbs::{
+    Access, Address, Init, QpCaps, QpInit, Region, Registration, RemoteSlice, Rtr, Rts, Transport,
+};
+
+/// What the other end must know to connect its queue pairs to ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Queue pairs, in the order in which they are connected to the other end's.
+    pub pairs: Vec<PairFacts>,
+    /// Local identifier of the port; 0 on Ethernet.
+    pub lid: u16,
+    /// Start and key of the test buffer.
+    pub memory: RemoteSlice,
+}
+
+/// A queue pair as the other end knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairFacts {
+    /// Queue pair number.
+    pub qpn: u32,
+    /// First packet sequence number this end sends with, 24 bits.
+    pub psn: u32,
+}
+
+/// RDMA READs in flight each way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reads {
+    /// This end may have outstanding.
+    pub outgoing: u8,
+    /// This end accepts at once.
+    pub incoming: u8,
+}
+
+impl Reads {
+    /// The number asked for, within what the requester can send and the responder can take.
+    pub fn agree(test: &Test, ours: &PortFacts, theirs: &PortFacts) -> Self {
+        let limit = |requester: &PortFacts, responder: &PortFacts| {
+            let most = requester.max_reads_out.min(responder.max_reads_in).min(u8::MAX.into());
+            test.outstanding_reads.min(most as u8)
+        };
+        Self { outgoing: limit(ours, theirs), incoming: limit(theirs, ours) }
+    }
+}
+
+/// Queue pairs and memory, not yet connected.
+#[derive(Debug)]
+pub struct Prepared {
+    rdma: Rdma,
+    port: u8,
+    lid: u16,
+    access: Access,
+}
+
+/// The remote rights a verb needs at the end that is written to or read from.
+fn access(verb: Verb) -> Access {
+    let facts = verb.facts();
+    Access {
+        remote_read: facts.pulls() && !facts.is_atomic(),
+        remote_write: facts.is_one_sided() && !facts.pulls(),
+        remote_atomic: facts.is_atomic(),
+    }
+}
+
+/// Entries that the completion queues need: for sends, and for receives.
+fn completions(test: &Test) -> (u64, u64) {
+    let qps = u64::from(test.qps);
+    let receives = match (consumes_receives(test), test.shared_receive) {
+        (false, _) => qps,
+        (true, false) => qps * u64::from(test.rx_depth),
+        (true, true) => test.rx_depth.into(),
+    };
+    (qps * u64::from(test.tx_depth), receives)
+}
+
+fn consumes_receives(test: &Test) -> bool {
+    test.verb.facts().arrival == Arrival::RecvCompletion
+}
+
+/// Compares what the test needs with the device's limits, before anything is made.
+fn within_limits(port: &Port, test: &Test) -> Result<()> {
+    let limits = port.context().attr()?;
+    let name = port.device().name();
+    let (sends, receives) = completions(test);
+    let rx_depth = if consumes_receives(test) { test.rx_depth } else { 1 };
+    let of_srq = if test.shared_receive { limits.max_srq_wr } else { limits.max_qp_wr };
+    for (needed, most, what, limit, option) in [
+        (test.qps.into(), limits.max_qp, "queue pairs", "max_qp", "-q"),
+        (test.tx_depth.into(), limits.max_qp_wr, "sends outstanding", "max_qp_wr", "-t"),
+        (
+            rx_depth.into(),
+            of_srq,
+            "receives posted",
+            if test.shared_receive { "max_srq_wr" } else { "max_qp_wr" },
+            "-r",
+        ),
+        (sends, limits.max_cqe, "completions of sends (-q times -t)", "max_cqe", "-t or -q"),
+        (receives, limits.max_cqe, "completions of receives (-q times -r)", "max_cqe", "-r or -q"),
+    ] {
+        if needed > u64::from(most) {
+            return Err(Error::failed(
+                Step::CreateQp,
+                format!("{needed} {what} are more than {name} can: {most} ({limit})"),
+            )
+            .with_remedy(format!("lower {option}")));
+        }
+    }
+    Ok(())
+}
+
+impl Prepared {
+    /// Registers the buffer, creates the queues, and brings the queue pairs to INIT, where receives may be posted.
+    ///
+    /// # Errors
+    /// What the device refused, with its limit.
+    pub fn new(port: &Port, test: &Test, side: Side) -> Result<Self> {
+        within_limits(port, test)?;
+        let layout = Layout::of(test)?;
+        let context = port.context();
+        let pd = context.alloc_pd()?;
+        let access = access(test.verb);
+        let region = Region::placed(layout.bytes(), memory::placement(test, port.numa())?)?;
+        let how = Registration { relaxed_ordering: test.relaxed_ordering, on_demand: test.on_demand_paging };
+        let memory = pd.register_as(region, access, how)?;
+        let sleeps = test.wait == Wait::Events;
+        let channel = || if sleeps { context.create_channel().map(Some) } else { Ok(None) };
+        let (send_channel, recv_channel) = (channel()?, channel()?);
+        let (sends, receives) = completions(test);
+        let send_cq = context.create_cq(sends as u32, send_channel.as_ref())?;
+        let recv_cq = context.create_cq(receives as u32, recv_channel.as_ref())?;
+        let srq = if test.shared_receive { Some(pd.create_srq(test.rx_depth, 1)?) } else { None };
+        let init = QpInit {
+            srq: srq.as_ref(),
+            max_send_wr: test.tx_depth,
+            max_recv_wr: if consumes_receives(test) { test.rx_depth } else { 1 },
+            max_inline: if test.verb.facts().may_inline { test.max_inline } else { 0 },
+            ..QpInit::new(&send_cq, &recv_cq)
+        };
+        let make = |index: usize| {
+            let qp = pd.create_qp(Transport::Rc, &init)?;
+            qp.to_init(&Init { port: port.number(), pkey_index: port.pkey_index(), access })?;
+            let psn = fresh_psn(test.payload_seed, side, index);
+            Ok(Queue::new(qp, index, psn, layout.slots_of(index), test.signal_every))
+        };
+        let queues = (0..layout.queues).map(make).collect::<Result<_>>()?;
+        let shared = Shared {
+            send_cq,
+            recv_cq,
+            send_channel,
+            recv_channel,
+            srq,
+            memory,
+            layout,
+            remote: RemoteSlice { addr: 0, rkey: 0 },
+            shape: test.shape,
+            seed: test.payload_seed,
+            side,
+            depth: test.tx_depth.into(),
+            rx_depth: if consumes_receives(test) { test.rx_depth.into() } else { 0 },
+            post_list: test.post_list as usize,
+            cqe_batch: test.cqe_batch as usize,
+        };
+        let rdma = Rdma { queues, shared };
+        Ok(Self { rdma, port: port.number(), lid: port.attr().lid, access })
+    }
+
+    /// What the other end needs.
+    pub fn endpoint(&self) -> Endpoint {
+        let pairs = self.rdma.queues.iter();
+        Endpoint {
+            pairs: pairs.map(|queue| PairFacts { qpn: queue.qp.number(), psn: queue.psn }).collect(),
+            lid: self.lid,
+            memory: self.rdma.shared.memory.remote(0),
+        }
+    }
+
+    /// What the device granted.
+    pub fn caps(&self) -> QpCaps {
+        self.rdma.caps()
+    }
+
+    /// Remote rights of the buffer.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Connects to the other end's queue pairs, each to the one of its index: RTR, then RTS.
+    ///
+    /// # Errors
+    /// The transition the device refused, with the attributes it was given.
+    pub fn connect(
+        mut self,
+        remote: &Endpoint,
+        test: &Test,
+        choice: &PathChoice,
+        reads: Reads,
+    ) -> Result<Rdma> {
+        let (ours, theirs) = (self.rdma.queues.len(), remote.pairs.len());
+        if ours != theirs {
+            return Err(Error::failed(
+                Step::ConnectQp,
+                format!("this end has {ours} queue pairs and the peer {theirs}"),
+            ));
+        }
+        self.rdma.shared.remote = remote.memory;
+        for (queue, peer) in self.rdma.queues.iter().zip(&remote.pairs) {
+            let grh = choice.route(self.rdma.shared.side, test)?;
+            queue.qp.to_rtr(&Rtr {
+                path_mtu: choice.mtu,
+                dest_qpn: peer.qpn,
+                rq_psn: peer.psn,
+                max_dest_rd_atomic: reads.incoming,
+                min_rnr_timer: test.min_rnr_timer,
+                address: Address { port: self.port, lid: remote.lid, service_level: test.service_level, grh },
+            })?;
+            queue.qp.to_rts(&Rts {
+                sq_psn: queue.psn,
+                timeout: test.qp_timeout,
+                retry_count: test.retry_count,
+                rnr_retry: test.rnr_retry,
+                max_rd_atomic: reads.outgoing,
+            })?;
+        }
+        self.rdma.post_receives()?;
+        Ok(self.rdma)
+    }
+}

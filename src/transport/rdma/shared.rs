@@ -1,0 +1,30 @@
+//! What all queue pairs of a path have together.
+
+use super::Layout;
+use crate::plan::{Shape, Side};
+use crate::verbs::{Channel, Cq, Mr, RemoteSlice, Srq};
+
+/// What all queue pairs of a path have together.
+#[derive(Debug)]
+pub struct Shared {
+    pub(super) send_cq: Cq,
+    pub(super) recv_cq: Cq,
+    pub(super) send_channel: Option<Channel>,
+    pub(super) recv_channel: Option<Channel>,
+    pub(super) srq: Option<Srq>,
+    pub(super) memory: Mr,
+    pub(super) layout: Layout,
+    /// Start and key of the peer's buffer.
+    pub(super) remote: RemoteSlice,
+    pub(super) shape: Shape,
+    pub(super) seed: u64,
+    pub(super) side: Side,
+    /// Most sends outstanding on each.
+    pub(super) depth: u64,
+    /// Receives posted ahead on each, or on the queue they share.
+    pub(super) rx_depth: u64,
+    /// Work requests of a list; 1 where they are posted singly.
+    pub(super) post_list: usize,
+    /// Completions taken with one poll of a stream.
+    pub(super) cqe_batch: usize,
+}
