@@ -13,6 +13,7 @@ import json
 import sys
 
 from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
 
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9, "p99_99": 99.99}
 SAMPLES_BEYOND = 10
@@ -60,6 +61,19 @@ def check_result(checks, result):
     return histogram
 
 
+def read_by_tool(path):
+    """How many intervals of each tag that implementation's own reader of logs finds."""
+    counts = {}
+    reader = HistogramLogReader(path, HdrHistogram(1, 100_000_000_000, 3))
+    while True:
+        histogram = reader.get_next_interval_histogram()
+        if histogram is None:
+            reader.close()
+            return counts
+        tag = histogram.get_tag()
+        counts[tag] = counts.get(tag, 0) + 1
+
+
 def check_log(checks, path, histograms, intervals):
     """The lines of an interval log, added up, against the histogram of their tag."""
     sums, counts, ends = {}, {}, {}
@@ -92,6 +106,7 @@ def check_log(checks, path, histograms, intervals):
         checks.check(same, f"{path}: the intervals of {tag} differ from the document in their sum")
         right = intervals is None or counts[tag] == intervals
         checks.check(right, f"{path}: {tag} has {counts[tag]} intervals, not {intervals}")
+    checks.check(read_by_tool(path) == counts, f"{path}: the log reader of hdrh finds other lines than {counts}")
     checks.check(set(sums) == set(histograms), f"{path}: has {sorted(sums)}, document has {sorted(histograms)}")
 
 

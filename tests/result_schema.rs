@@ -185,6 +185,7 @@ const ADDED: &[&str] = &[
     "/local/device/pkey_index",
     "/local/device/pkey",
     "/results/0/intervals/0/payload",
+    "/results/0/cpu/client/idle_share",
 ];
 
 #[test]

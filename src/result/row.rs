@@ -102,7 +102,7 @@ pub struct ResultRow {
     pub bandwidth: Option<Bandwidth>,
     /// The window in pieces, in order: of 100 ms in a bandwidth test, of a second in a latency test.
     pub intervals: Vec<RowInterval>,
-    /// What held the rate where it was, when the tool can tell, such as `schedule` or `line_rate`.
+    /// What held the rate of a bandwidth test where it was: [`LimitedBy::name`](super::LimitedBy::name).
     pub limited_by: Option<String>,
     /// How far the clock and the loop themselves blur the numbers.
     pub uncertainty: Uncertainty,
@@ -185,7 +185,9 @@ impl ResultRow {
                 absent.push((name.to_owned(), reason));
             }
         };
-        expect(self.limited_by.is_some(), "limited_by", "this version draws no verdict from its counts");
+        if self.bandwidth.is_some() {
+            expect(self.limited_by.is_some(), "limited_by", "an end did not count what a verdict rests on");
+        }
         expect(self.window_s.is_some(), "window_s", "the run ended before the window closed");
         expect(self.achieved_per_s.is_some(), "achieved_per_s", "the run ended before the window closed");
         expect(self.start_s.is_some(), "start_s", "the run ended before the window closed");
@@ -208,6 +210,10 @@ impl ResultRow {
                     let short = "the phase was too short for the kernel to split it";
                     expect(cpu.user_ns.is_some(), &format!("cpu.{end}.user_ns"), short);
                     expect(cpu.system_ns.is_some(), &format!("cpu.{end}.system_ns"), short);
+                    if self.bandwidth.is_some() {
+                        let untimed = "this end takes no part, or shares its core with the other";
+                        expect(cpu.idle_share.is_some(), &format!("cpu.{end}.idle_share"), untimed);
+                    }
                 }
             }
         }
@@ -326,6 +332,10 @@ pub struct CpuUse {
     pub page_faults: Option<u64>,
     /// Polls that found nothing.
     pub empty_polls: Option<u64>,
+    /// Share of its time that it waited in vain, 0 to 1: polling, what its empty polls cost of its time on the core;
+    /// sleeping, its time off the core. Of bandwidth tests.
+    #[serde(default)]
+    pub idle_share: Option<f64>,
 }
 
 impl CpuUse {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::establish::{self, Agreed, Paths};
-use super::lane::{LAST_WORD, Lane, STEP};
+use super::lane::{LAST_WORD, Lane, PollCosts, STEP};
 use super::phase::{self, Measured};
 use super::row::{Recorder, disturbances, row};
 use super::{Process, ends};
@@ -58,7 +58,16 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
     let device = port.as_ref().map(|port| (port.context().clone(), port.number()));
     let socket = paths.tcp.as_ref().and_then(|tcp| tcp.stream().try_clone().ok());
     let signalled = process.signalled;
-    let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket };
+    let mut lane = Lane {
+        control,
+        test,
+        clock,
+        shares_core,
+        signalled,
+        device,
+        socket,
+        poll_costs: PollCosts::default(),
+    };
     session.measure(&mut lane, &mut paths, document).inspect_err(|error| lane.control.send_error(error))
 }
 

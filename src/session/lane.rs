@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
@@ -12,8 +12,8 @@ use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, CpuMeter, DeviceCounters};
 use crate::measure::{Clock, Halt, Stop, Watch};
 use crate::oob::Control;
-use crate::plan::{Test, Transport};
-use crate::result::CpuUse;
+use crate::plan::{Shape, Test, Transport, Wait};
+use crate::result::{CpuUse, idle_of_polling, idle_of_sleeping};
 use crate::transport::Tally;
 use crate::verbs::{Context, TOLD};
 
@@ -28,6 +28,9 @@ pub const LENT: &str = "zerocopy_sends";
 
 /// Counter of those that the kernel copied after all.
 pub const COPIED: &str = "zerocopy_copied";
+
+/// Counter of messages that found no receive, on devices in this process.
+pub const NOT_READY: &str = "receiver_not_ready";
 
 /// One end of a run, without its paths.
 pub struct Lane {
@@ -45,6 +48,33 @@ pub struct Lane {
     pub device: Option<(Context, u8)>,
     /// The data connection, for the kernel's counters of it.
     pub socket: Option<TcpStream>,
+    /// What a poll that finds nothing costs this end.
+    pub poll_costs: PollCosts,
+}
+
+/// What a poll that finds nothing costs, in ns; measured once a run for each path that is polled.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PollCosts {
+    rdma: Option<f64>,
+    tcp: Option<f64>,
+}
+
+impl PollCosts {
+    /// The cost on a path; `None` until it was measured.
+    pub fn of(&self, transport: Transport) -> Option<f64> {
+        match transport {
+            Transport::Rdma => self.rdma,
+            Transport::Tcp => self.tcp,
+        }
+    }
+
+    /// Notes the cost on a path.
+    pub fn note(&mut self, transport: Transport, ns: Option<f64>) {
+        match transport {
+            Transport::Rdma => self.rdma = ns,
+            Transport::Tcp => self.tcp = ns,
+        }
+    }
 }
 
 impl Lane {
@@ -80,9 +110,11 @@ impl Lane {
     /// What the device of a path counts, or the kernel; `None` where it counts nothing.
     fn counters(&self, transport: Transport) -> Option<DeviceCounters> {
         let counters = match transport {
-            Transport::Rdma => {
-                self.device.as_ref().map(|(device, port)| DeviceCounters::read(device.device().name(), *port))
-            }
+            Transport::Rdma => self.device.as_ref().map(|(device, port)| {
+                let mut counters = DeviceCounters::read(device.device().name(), *port);
+                counters.0.extend(device.not_ready().map(|count| (NOT_READY.to_owned(), count)));
+                counters
+            }),
             Transport::Tcp => self.socket.as_ref().map(|socket| host::connection_counters(socket.as_fd())),
         };
         counters.filter(|counters| !counters.0.is_empty())
@@ -150,6 +182,7 @@ impl Lane {
 
 /// Measures what a phase costs this end's thread and moves in its device.
 pub struct Meter {
+    started: Instant,
     cpu: std::result::Result<CpuMeter, String>,
     /// How many there were before.
     troubles: usize,
@@ -176,12 +209,14 @@ const SPLIT_FROM_NS: u64 = 100_000_000;
 impl Meter {
     /// Starts.
     pub fn start(lane: &Lane, transport: Transport) -> Self {
-        Self { counters: lane.counters(transport), troubles: lane.troubles().len(), cpu: CpuMeter::start() }
+        let (counters, troubles) = (lane.counters(transport), lane.troubles().len());
+        Self { counters, troubles, started: Instant::now(), cpu: CpuMeter::start() }
     }
 
     /// Stops, for a phase of `messages` messages.
     pub fn stop(self, lane: &Lane, transport: Transport, messages: u64, tally: Tally) -> Cost {
         let used = self.cpu.and_then(|meter| meter.stop()).ok();
+        let passed = self.started.elapsed();
         let mut cost = Cost::default();
         if let Some(used) = &used {
             if used.migrated {
@@ -203,6 +238,7 @@ impl Meter {
                 involuntary_switches: Some(used.involuntary_switches),
                 page_faults: Some(used.minor_faults + used.major_faults),
                 empty_polls: Some(tally.empty_polls),
+                idle_share: idle_share(lane, transport, tally, Duration::from_nanos(used.total_ns), passed),
                 ..CpuUse::default()
             }
             .per_message(messages)
@@ -214,5 +250,24 @@ impl Meter {
             cost.counters.get_or_insert_default().extend(lent);
         }
         cost
+    }
+}
+
+/// The share of a phase of a bandwidth test that this end waited in vain. Where two ends share a core, a poll takes as
+/// long as the other end likes.
+fn idle_share(
+    lane: &Lane,
+    transport: Transport,
+    tally: Tally,
+    on_core: Duration,
+    passed: Duration,
+) -> Option<f64> {
+    match (lane.test.shape, lane.test.wait) {
+        (Shape::Latency, _) => None,
+        (Shape::Bandwidth, _) if lane.shares_core => None,
+        (Shape::Bandwidth, Wait::Busy) => {
+            idle_of_polling(tally.empty_polls, lane.poll_costs.of(transport)?, on_core)
+        }
+        (Shape::Bandwidth, Wait::Events) => idle_of_sleeping(on_core, passed),
     }
 }

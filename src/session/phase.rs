@@ -5,10 +5,11 @@ use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, BandwidthSample, Load};
 use crate::measure::latency;
 use crate::measure::{
-    ClockSource, Counter, Halt, LatencyHistogram, Limit, Raw, RoundTrip, Sink, Stop, Stream, Ticks,
+    ClockSource, Counter, Halt, LatencyHistogram, Limit, Raw, RoundTrip, Sink, Stop, Stream, Ticks, Watch,
+    floor,
 };
 use crate::oob::run::{Done, Phase, Ready, Report};
-use crate::plan::Transport;
+use crate::plan::{Transport, Wait};
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
 
 /// Messages checked before the warm-up, always.
@@ -221,6 +222,8 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     check_messages(lane, path, CHECKED.max(all), pulls, Step::Check)?;
 
     lane.control.set_step(Step::Measure);
+    // Nothing is under way, so that nothing is found.
+    learn_poll_cost(lane, transport, |_| path.look())?;
     begin(lane, Phase::Measure)?;
     let meter = Meter::start(lane, transport);
     let before = path.tally();
@@ -240,6 +243,37 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(sample.opened);
     Ok(Measured { sent: sample.posted, opened_ns, window_ns: sample.window_ns, cost, report })
+}
+
+/// Times polls that find nothing, on a path on which nothing is under way: the first time that a polling end comes here
+/// with it.
+fn learn_poll_cost(
+    lane: &mut Lane,
+    transport: Transport,
+    mut look: impl FnMut(&Watch<'_>) -> Result<u64, Halt>,
+) -> Result<()> {
+    if lane.test.wait == Wait::Events || lane.shares_core || lane.poll_costs.of(transport).is_some() {
+        return Ok(());
+    }
+    let watch = lane.watch();
+    let mut outcome = Ok(0);
+    let poll = || {
+        outcome = look(&watch);
+        matches!(outcome, Ok(0))
+    };
+    let cost = with_ticks!(lane, ticks => floor::empty_poll_ns(ticks, &lane.clock, poll));
+    match outcome {
+        Ok(0) => {}
+        Ok(found) => {
+            let message = format!("{found} messages came or were complete before any was sent");
+            return Err(Error::invalid(Step::Measure, message).with_remedy(
+                "the device or its driver repeats messages; no number of this run can be trusted",
+            ));
+        }
+        Err(halt) => return Err(lane.explain(halt, Step::Measure)),
+    }
+    lane.poll_costs.note(transport, cost);
+    Ok(())
 }
 
 /// Sends `count` messages in batches that have buffers of their own, each checked where it arrives.
@@ -307,6 +341,10 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         if pulls && checks {
             path.settle(&lane.watch()).map_err(|halt| lane.explain(halt, step))?;
             path.stamp(limit.min(path.slots()));
+        }
+        if !checks {
+            // The client sends when it has heard that this end is ready.
+            learn_poll_cost(lane, transport, |watch| path.look::<false>(watch))?;
         }
         let meter = Meter::start(lane, transport);
         let before = path.tally();

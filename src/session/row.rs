@@ -1,13 +1,17 @@
 //! From what a point recorded to its row in the document.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::lane::{COPIED, LENT, Lane};
+use super::lane::{COPIED, LENT, Lane, NOT_READY};
 use super::phase::Measured;
 use crate::measure::clock::TOLERATED_PPM;
 use crate::measure::{BandwidthSample, LatencyHistogram};
 use crate::plan::{Shape, Side, Transport};
-use crate::result::{Bandwidth, Basis, Direction, Document, Point, ResultRow, RowInterval, TestRecord};
+use crate::result::{
+    Bandwidth, Basis, CpuUse, Direction, Document, Evidence, Point, ResultRow, RowInterval, TestRecord,
+    limited_by,
+};
 
 /// What a point has recorded so far, also when it ends early.
 pub struct Recorder {
@@ -80,6 +84,9 @@ pub fn row(
         row.cpu.server = measured.report.cpu;
         row.counters.client = measured.cost.counters.clone();
         row.counters.server = measured.report.counters.clone();
+        if test.shape == Shape::Bandwidth {
+            row.limited_by = limited_by(&evidence(&row, measured)).map(|limit| limit.name().into());
+        }
         let ends = [("client", &measured.cost.disturbances), ("server", &measured.report.disturbances)];
         for (end, disturbances) in ends {
             for disturbance in disturbances {
@@ -89,6 +96,31 @@ pub fn row(
     }
     row
 }
+
+/// What a verdict on a bandwidth row rests on.
+fn evidence(row: &ResultRow, measured: &Measured) -> Evidence {
+    let idle = |cpu: Option<CpuUse>| cpu.and_then(|cpu| cpu.idle_share);
+    let counted = |counters: &Option<BTreeMap<String, u64>>| {
+        let counters = counters.as_ref()?;
+        let found = NO_RECEIVE.iter().filter_map(|name| counters.get(*name));
+        found.copied().reduce(|sum, count| sum + count)
+    };
+    Evidence {
+        client_idle: idle(row.cpu.client),
+        server_idle: idle(row.cpu.server),
+        // Who is not told of a message has no part in it.
+        server_takes_part: measured.report.messages.is_some(),
+        not_ready: counted(&row.counters.client).or_else(|| counted(&row.counters.server)),
+        messages: measured.sent,
+        window: Duration::from_nanos(measured.window_ns),
+        offered_per_s: row.point.offered_per_s,
+        achieved_per_s: row.achieved_per_s,
+    }
+}
+
+/// Counters of messages that found no receive: at the sender (mlx5, rxe, the emulated device), or at the receiver.
+const NO_RECEIVE: &[&str] =
+    &["rnr_nak_retry_err", "rcvd_rnr_err", NOT_READY, "out_of_buffer", "send_rnr_err"];
 
 fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {
     let seconds = interval.length_ns as f64 / 1e9;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::establish::{self, Agreed, Paths};
-use super::lane::{Lane, STEP};
+use super::lane::{Lane, PollCosts, STEP};
 use super::{Process, client, ends, phase};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
@@ -92,7 +92,16 @@ impl<'a> Server<'a> {
         let device = self.port.as_ref().map(|port| (port.context().clone(), port.number()));
         let signalled = self.process.signalled;
         let socket = None;
-        let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket };
+        let mut lane = Lane {
+            control,
+            test,
+            clock,
+            shares_core,
+            signalled,
+            device,
+            socket,
+            poll_costs: PollCosts::default(),
+        };
         let outcome = self.carry_out(&mut lane, &token, agreed.as_ref(), core, document);
         if let Err(error) = &outcome {
             lane.control.send_error(error);

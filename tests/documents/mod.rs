@@ -176,8 +176,10 @@ pub fn bandwidth_row(transport: Transport, size: u64, messages: u64) -> ResultRo
         involuntary_switches: Some(12),
         page_faults: Some(0),
         empty_polls: None,
+        idle_share: Some(0.6),
         ..CpuUse::default()
     };
+    row.limited_by = Some("path".into());
     row.cpu.client = Some(cpu.per_message(messages));
     row.cpu.server =
         Some(CpuUse { cpu_ns: Some(0), user_ns: Some(0), system_ns: Some(0), ..cpu }.per_message(messages));

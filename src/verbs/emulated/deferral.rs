@@ -128,7 +128,7 @@ impl Qp {
     /// `wr` was accepted into `queue`, which is this queue pair's.
     #[cold]
     pub(super) unsafe fn defer(&self, queue: &mut SendQueue, wr: &ibv_send_wr, position: u32) {
-        if queue.deferred.is_empty() {
+        if queue.deferred.is_empty() && !self.goes_on_by_itself() {
             self.send_cq.add_waiter(self.this.clone());
         }
         // SAFETY: the caller's contract; an accepted work request was checked.

@@ -76,6 +76,14 @@ impl Qp {
         }
     }
 
+    /// Deferred messages of a device told to be slow are left to the clock and to whoever posts receives: its polls cost
+    /// no more than those of any other, as with a device that works by itself.
+    #[cold]
+    pub(super) fn goes_on_by_itself(&self) -> bool {
+        let faults = &self.pd.context.faults;
+        faults.pace_ns > 0 || faults.late_receives_ns > 0 || faults.slow_receives_ns > 0
+    }
+
     /// The owner takes its time for a receive.
     #[inline(always)]
     pub(super) fn dawdle(&self) {
