@@ -171,6 +171,8 @@ fn broken_values_do_not_validate() {
 const ADDED: &[&str] = &[
     "/test/post_list",
     "/test/cqe_batch",
+    "/test/shared_receive",
+    "/test/buffers",
     "/test/traffic_class",
     "/test/flow_label",
     "/test/hop_limit",
@@ -186,6 +188,7 @@ const ADDED: &[&str] = &[
     "/local/device/pkey",
     "/results/0/intervals/0/payload",
     "/results/0/cpu/client/idle_share",
+    "/results/0/threads",
 ];
 
 #[test]

@@ -44,10 +44,11 @@ impl DeviceCounters {
     }
 }
 
-/// What the kernel counts of one TCP connection, under the names of `ss(8)`; empty for other sockets.
-pub fn connection_counters(socket: BorrowedFd<'_>) -> DeviceCounters {
-    let retransmits = sys::socket::retransmits(socket).map(|count| ("retrans".to_owned(), count.into()));
-    DeviceCounters(retransmits.into_iter().collect())
+/// What the kernel counts of TCP connections together, under the names of `ss(8)`; empty for other sockets.
+pub fn connection_counters<'f>(sockets: impl IntoIterator<Item = BorrowedFd<'f>>) -> DeviceCounters {
+    let counts = sockets.into_iter().flat_map(sys::socket::retransmits);
+    let sum = counts.map(u64::from).reduce(|sum, count| sum + count);
+    DeviceCounters(sum.map(|sum| ("retrans".to_owned(), sum)).into_iter().collect())
 }
 
 /// What was counted between two readings. A counter that went back was reset or taken away in between, and has no

@@ -19,9 +19,11 @@ pub struct Proposal {
     pub shape: Shape,
     /// Paths it wants measured.
     pub transports: Vec<Transport>,
-    /// The core it runs on, so that a server on the same host takes another.
-    pub core: Option<usize>,
-    /// The core the server is to run on, unless it was started with one.
+    /// The cores it runs on, so that a server on the same host takes others.
+    pub cores: Vec<usize>,
+    /// Threads of each end.
+    pub threads: u32,
+    /// The first core of the server, unless it was started with one.
     #[serde(default)]
     pub server_core: Option<usize>,
     /// Identifies the run in the documents of both ends.

@@ -20,7 +20,7 @@ pub use admit::{other_test, tcp_only_server};
 pub use resolve::resolve;
 pub use tcp::TcpOptions;
 
-pub use crate::cli::HOP_LIMIT;
+pub use crate::cli::{HOP_LIMIT, MOST_THREADS};
 
 /// Latency or bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -23,7 +23,8 @@ pub use identity::{run_id, timestamp};
 pub use latency::{Basis, Histogram, Latency};
 pub use limited_by::{Evidence, LimitedBy, idle_of_polling, idle_of_sleeping, limited_by};
 pub use row::{
-    Bandwidth, Counters, Cpu, CpuUse, Direction, Point, ResultRow, RowInterval, Uncertainty, Validity,
+    Bandwidth, Counters, Cpu, CpuUse, Direction, Point, ResultRow, RowInterval, ThreadRate, Uncertainty,
+    Validity,
 };
 pub use test::{StopRecord, TestRecord};
 

@@ -102,6 +102,10 @@ pub struct ResultRow {
     pub bandwidth: Option<Bandwidth>,
     /// The window in pieces, in order: of 100 ms in a bandwidth test, of a second in a latency test.
     pub intervals: Vec<RowInterval>,
+    /// What each of the client's threads measured, where there are several; `bandwidth` is all of it in the window from
+    /// the first one's start to the last one's end.
+    #[serde(default)]
+    pub threads: Vec<ThreadRate>,
     /// What held the rate of a bandwidth test where it was: [`LimitedBy::name`](super::LimitedBy::name).
     pub limited_by: Option<String>,
     /// How far the clock and the loop themselves blur the numbers.
@@ -135,6 +139,7 @@ impl ResultRow {
             histogram: None,
             bandwidth: None,
             intervals: Vec::new(),
+            threads: Vec::new(),
             limited_by: None,
             uncertainty: Uncertainty::default(),
             cpu: Cpu::default(),
@@ -283,6 +288,21 @@ pub struct RowInterval {
     /// Distribution of the round trips in it, encoded as the row's; `null` in a bandwidth test.
     #[serde(default)]
     pub payload: Option<String>,
+}
+
+/// The rate of one thread, in its own window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ThreadRate {
+    /// The core it ran on; `null` when not known.
+    pub core: Option<usize>,
+    /// Messages completed in its window.
+    pub messages: u64,
+    /// Length of its window.
+    pub window_s: f64,
+    /// Payload bytes a second.
+    pub bytes_per_s: Option<f64>,
+    /// Messages a second.
+    pub messages_per_s: Option<f64>,
 }
 
 /// How far the numbers are blurred by what measures them. Nothing is subtracted.

@@ -40,14 +40,16 @@ pub struct Lane {
     pub test: Test,
     /// Calibrated.
     pub clock: Clock,
+    /// Those of this end's threads, in order; empty where they may not be chosen.
+    pub cores: Vec<usize>,
     /// Both ends share one core.
     pub shares_core: bool,
     /// Set by a signal.
     pub signalled: &'static AtomicBool,
     /// The RDMA device and the number of its port, for counters and events.
     pub device: Option<(Context, u8)>,
-    /// The data connection, for the kernel's counters of it.
-    pub socket: Option<TcpStream>,
+    /// The data connections, for the kernel's counters of them.
+    pub sockets: Vec<TcpStream>,
     /// What a poll that finds nothing costs this end.
     pub poll_costs: PollCosts,
 }
@@ -115,7 +117,7 @@ impl Lane {
                 counters.0.extend(device.not_ready().map(|count| (NOT_READY.to_owned(), count)));
                 counters
             }),
-            Transport::Tcp => self.socket.as_ref().map(|socket| host::connection_counters(socket.as_fd())),
+            Transport::Tcp => Some(host::connection_counters(self.sockets.iter().map(AsFd::as_fd))),
         };
         counters.filter(|counters| !counters.0.is_empty())
     }
@@ -213,9 +215,21 @@ impl Meter {
         Self { counters, troubles, started: Instant::now(), cpu: CpuMeter::start() }
     }
 
-    /// Stops, for a phase of `messages` messages.
+    /// Stops, for a phase of `messages` messages that this thread has measured.
     pub fn stop(self, lane: &Lane, transport: Transport, messages: u64, tally: Tally) -> Cost {
-        let used = self.cpu.and_then(|meter| meter.stop()).ok();
+        let used = self.cpu.as_ref().ok().and_then(|meter| meter.stop().ok());
+        self.stop_with(lane, transport, messages, tally, used)
+    }
+
+    /// Stops, for a phase that other threads have measured, which `used` so much in all.
+    pub fn stop_with(
+        self,
+        lane: &Lane,
+        transport: Transport,
+        messages: u64,
+        tally: Tally,
+        used: Option<host::CpuUse>,
+    ) -> Cost {
         let passed = self.started.elapsed();
         let mut cost = Cost::default();
         if let Some(used) = &used {
@@ -253,7 +267,7 @@ impl Meter {
     }
 }
 
-/// The share of a phase of a bandwidth test that this end waited in vain. Where two ends share a core, a poll takes as
+/// The share of a phase of a bandwidth test that this end waited in vain, of all its threads together. Where two ends share a core, a poll takes as
 /// long as the other end likes.
 fn idle_share(
     lane: &Lane,
@@ -268,6 +282,6 @@ fn idle_share(
         (Shape::Bandwidth, Wait::Busy) => {
             idle_of_polling(tally.empty_polls, lane.poll_costs.of(transport)?, on_core)
         }
-        (Shape::Bandwidth, Wait::Events) => idle_of_sleeping(on_core, passed),
+        (Shape::Bandwidth, Wait::Events) => idle_of_sleeping(on_core, passed * lane.test.threads),
     }
 }

@@ -13,7 +13,7 @@ use crate::plan::{Transport, Wait};
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
 
 /// Messages checked before the warm-up, always.
-const CHECKED: u64 = 16;
+pub(super) const CHECKED: u64 = 16;
 
 /// What the client learned of a point.
 pub struct Measured {
@@ -45,13 +45,13 @@ macro_rules! with_ticks {
     };
 }
 
-fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
+pub(super) fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
     let Ready {} = lane.ask(&phase, "the server to be ready for the phase")?;
     Ok(())
 }
 
 /// Ends a phase of so many messages on each queue pair, and compares the server's count with it.
-fn end(lane: &mut Lane, step: Step, each: Vec<u64>) -> Result<Report> {
+pub(super) fn end(lane: &mut Lane, step: Step, each: Vec<u64>) -> Result<Report> {
     let sent = each.iter().sum();
     let report: Report = lane.ask(&Done { messages: sent, each }, "the server's report of the phase")?;
     match report.messages {
@@ -60,7 +60,7 @@ fn end(lane: &mut Lane, step: Step, each: Vec<u64>) -> Result<Report> {
     }
 }
 
-fn miscounted(step: Step, sent: u64, arrived: u64) -> Error {
+pub(super) fn miscounted(step: Step, sent: u64, arrived: u64) -> Error {
     Error::invalid(step, format!("{sent} messages were sent and {arrived} arrived on a reliable connection"))
         .with_remedy(
             "the device or its driver loses or repeats messages; no number of this run can be trusted",
@@ -103,7 +103,7 @@ pub fn latency_client<P: RoundTrip + Counted>(
     Ok(Measured { sent: warmed + messages, opened_ns, window_ns, cost, report })
 }
 
-fn begin_over(lane: &mut Lane) -> Result<()> {
+pub(super) fn begin_over(lane: &mut Lane) -> Result<()> {
     lane.control.send(&Phase::Over)
 }
 
@@ -169,7 +169,7 @@ fn done_after(lane: &mut Lane, halt: Halt, step: Step) -> Result<Done> {
     }
 }
 
-fn report(lane: &mut Lane, messages: Option<u64>, cost: Cost) -> Result<()> {
+pub(super) fn report(lane: &mut Lane, messages: Option<u64>, cost: Cost) -> Result<()> {
     let Cost { cpu, counters, disturbances } = cost;
     lane.control.send(&Report { messages, cpu, counters, disturbances })
 }
@@ -247,7 +247,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
 
 /// Times polls that find nothing, on a path on which nothing is under way: the first time that a polling end comes here
 /// with it.
-fn learn_poll_cost(
+pub(super) fn learn_poll_cost(
     lane: &mut Lane,
     transport: Transport,
     mut look: impl FnMut(&Watch<'_>) -> Result<u64, Halt>,
@@ -277,7 +277,7 @@ fn learn_poll_cost(
 }
 
 /// Sends `count` messages in batches that have buffers of their own, each checked where it arrives.
-fn check_messages<P: Stream + Payload>(
+pub(super) fn check_messages<P: Stream + Payload>(
     lane: &mut Lane,
     path: &mut P,
     count: u64,
@@ -304,7 +304,7 @@ fn check_messages<P: Stream + Payload>(
 }
 
 /// Messages that went over each queue pair since it was at these numbers.
-fn since(before: &[u64], path: &impl Payload) -> Vec<u64> {
+pub(super) fn since(before: &[u64], path: &impl Payload) -> Vec<u64> {
     path.positions().iter().zip(before).map(|(now, before)| now - before).collect()
 }
 

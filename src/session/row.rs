@@ -10,7 +10,7 @@ use crate::measure::{BandwidthSample, LatencyHistogram};
 use crate::plan::{Shape, Side, Transport};
 use crate::result::{
     Bandwidth, Basis, CpuUse, Direction, Document, Evidence, Point, ResultRow, RowInterval, TestRecord,
-    limited_by,
+    ThreadRate, limited_by,
 };
 
 /// What a point has recorded so far, also when it ends early.
@@ -19,11 +19,17 @@ pub struct Recorder {
     pub histogram: LatencyHistogram,
     /// Of a bandwidth test.
     pub sample: BandwidthSample,
+    /// Of each thread, where there are several.
+    pub threads: Vec<BandwidthSample>,
 }
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { histogram: LatencyHistogram::with_intervals(), sample: BandwidthSample::default() }
+        Self {
+            histogram: LatencyHistogram::with_intervals(),
+            sample: BandwidthSample::default(),
+            threads: Vec::new(),
+        }
     }
 }
 
@@ -62,6 +68,7 @@ pub fn row(
             row.intervals = sample.intervals.iter().map(|interval| row_interval(interval, size)).collect();
             row.bandwidth = Some(Bandwidth::new(sample.messages, size, window, &row.intervals));
             row = row.with_window(sample.messages, window);
+            row.threads = threads(lane, &recorder.threads, size);
         }
     }
     if measured.is_none() {
@@ -121,6 +128,21 @@ fn evidence(row: &ResultRow, measured: &Measured) -> Evidence {
 /// Counters of messages that found no receive: at the sender (mlx5, rxe, the emulated device), or at the receiver.
 const NO_RECEIVE: &[&str] =
     &["rnr_nak_retry_err", "rcvd_rnr_err", NOT_READY, "out_of_buffer", "send_rnr_err"];
+
+fn threads(lane: &Lane, samples: &[BandwidthSample], size: u64) -> Vec<ThreadRate> {
+    let rate = |(index, sample): (usize, &BandwidthSample)| {
+        let window = Duration::from_nanos(sample.window_ns);
+        let all = Bandwidth::new(sample.messages, size, window, &[]);
+        ThreadRate {
+            core: lane.cores.get(index).copied(),
+            messages: sample.messages,
+            window_s: window.as_secs_f64(),
+            bytes_per_s: all.bytes_per_s,
+            messages_per_s: all.messages_per_s,
+        }
+    };
+    samples.iter().enumerate().map(rate).collect()
+}
 
 fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {
     let seconds = interval.length_ns as f64 / 1e9;

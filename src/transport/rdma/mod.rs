@@ -18,7 +18,6 @@ mod shared;
 mod spread;
 mod stream;
 
-use gather::FromShared;
 pub use gather::Gatherer;
 pub use layout::Layout;
 pub use passive::Passive;
@@ -79,7 +78,9 @@ impl Rdma {
     fn post_receives(&mut self) -> Result<()> {
         let Self { queues, shared } = self;
         match (&shared.srq, shared.shape) {
-            (Some(srq), Shape::Bandwidth) => FromShared::new(srq, shared, 0).post(shared.rx_depth as usize),
+            (Some(srq), Shape::Bandwidth) => {
+                gather::from_shared(srq, shared, 0).post(shared.rx_depth as usize)
+            }
             (Some(_), Shape::Latency) => queues[0].post_receives(shared),
             (None, _) => queues.iter_mut().try_for_each(|queue| queue.post_receives(shared)),
         }
