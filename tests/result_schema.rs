@@ -192,6 +192,8 @@ const ADDED: &[&str] = &[
     "/local/buffers",
     "/local/device/pkey_index",
     "/local/device/pkey",
+    "/results/0/intervals/0/payload",
+    "/results/0/cpu/client/idle_share",
     "/results/0/threads",
 ];
 

@@ -96,8 +96,8 @@ pub struct EndpointArgs {
     pub numa: Option<u32>,
 
     /// Core to run on [default: chosen near the device, another one for each end on one host]
-    #[arg(long, value_name = "N")]
-    pub core: Option<usize>,
+    #[arg(long, alias = "core", value_name = "N")]
+    pub cpu: Option<usize>,
 
     /// Longest wait for a server to appear
     #[arg(long, value_name = "TIME", default_value = "10", value_parser = parse_duration)]
@@ -152,6 +152,10 @@ pub struct ShapeArgs {
     /// Check every latency message and the last window of a bandwidth run, outside the timed span
     #[arg(long)]
     pub verify: bool,
+
+    /// Core for the server to run on, unless it was given one of its own
+    #[arg(long, value_name = "N")]
+    pub peer_cpu: Option<usize>,
 
     /// Measure RDMA only
     #[arg(long, conflicts_with = "tcp_only")]

@@ -19,6 +19,7 @@ pub mod paced_stream;
 pub mod pipeline;
 pub mod receive;
 pub mod schedule;
+pub mod series;
 mod together;
 pub mod watch;
 
@@ -31,6 +32,7 @@ pub use paced::OpenLoop;
 pub use pipeline::Pipeline;
 pub use receive::Receiving;
 pub use schedule::{Arrivals, Pace};
+pub use series::LatencyInterval;
 pub use together::together;
 pub use watch::{Halt, Never, Sleep, Spin, Waiting, Wake, Watch};
 

@@ -244,6 +244,8 @@ pub struct Plan {
     pub is_sweep: bool,
     /// This end's own choices.
     pub site: Site,
+    /// Core that the client wishes the server to run on; `None` leaves the choice to it.
+    pub server_core: Option<usize>,
     /// Where results go.
     pub outputs: Outputs,
     /// Notes for the result document.

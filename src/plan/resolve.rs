@@ -73,7 +73,7 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         gid_index: args.endpoint.gid_index,
         pkey_index: args.endpoint.pkey_index,
         may_emulate: role == Role::Loopback,
-        core: args.endpoint.core,
+        core: args.endpoint.cpu,
         numa: args.endpoint.numa,
         control_port: args.endpoint.port,
         bind: args.endpoint.bind,
@@ -81,7 +81,16 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         tcp_only: args.shape.tcp_only,
         verbose: args.output.verbose,
     };
-    Ok(Plan { role, test, is_sweep: args.shape.all, site, outputs, labels: args.output.labels, ignored })
+    Ok(Plan {
+        role,
+        test,
+        is_sweep: args.shape.all,
+        site,
+        server_core: args.shape.peer_cpu,
+        outputs,
+        labels: args.output.labels,
+        ignored,
+    })
 }
 
 /// The verb of the binary, or the atomic operation chosen.

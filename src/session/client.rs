@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::establish::{self, Agreed, Paths};
-use super::lane::{LAST_WORD, Lane, STEP};
+use super::lane::{LAST_WORD, Lane, PollCosts, STEP};
 use super::phase::{self, Measured};
 use super::row::{Recorder, disturbances, ends_point, row};
 use super::{Process, ends, lossy, pipeline, threads};
@@ -16,7 +16,7 @@ use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
 use crate::ops::{Arrival, Op, Visitor};
 use crate::plan::{Connection, Plan, Shape, Side, Test, Transport, Wait};
-use crate::result::{Document, TestRecord};
+use crate::result::{Document, ResultRow, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
 use crate::transport::rdma::{self, Lists, Port, Single};
@@ -62,8 +62,18 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
         negotiated.inspect_err(|error| control.send_error(error))?;
     let device = port.as_ref().map(|port| (port.context().clone(), port.number()));
     let sockets = paths.tcp.iter().filter_map(|tcp| tcp.stream().try_clone().ok()).collect();
-    let (signalled, troubles) = (process.signalled, Default::default());
-    let mut lane = Lane { control, test, clock, cores, shares_core, signalled, device, sockets, troubles };
+    let signalled = process.signalled;
+    let mut lane = Lane {
+        control,
+        test,
+        clock,
+        cores,
+        shares_core,
+        signalled,
+        device,
+        sockets,
+        poll_costs: PollCosts::default(),
+    };
     session.measure(&mut lane, &mut paths, document).inspect_err(|error| lane.control.send_error(error))
 }
 
@@ -121,6 +131,7 @@ impl Session<'_> {
             transports: test.transports.clone(),
             cores: self.cores.clone(),
             threads: test.threads,
+            server_core: self.plan.server_core,
             run_id: document.run_id.clone(),
         })?;
         let offer: Offer = control.recv("the server's offer", STEP)?;
@@ -350,6 +361,17 @@ struct Place {
 fn three_digits(rate: f64) -> f64 {
     let unit = 10f64.powi(rate.max(1.0).log10() as i32 - 2);
     (rate / unit).round() * unit
+}
+
+/// Tells the server of a row, in messages that a frame takes: the distribution of an interval has some 80 kB at most.
+fn send_row(control: &mut Control, mut row: ResultRow) -> Result<()> {
+    let payloads = row.take_interval_payloads();
+    if payloads.iter().any(Option::is_some) {
+        for payloads in payloads.chunks(8) {
+            control.send(&Command::Payloads(payloads.to_vec()))?;
+        }
+    }
+    control.send(&Command::Row(Box::new(row)))
 }
 
 /// One point, as a visitor of its verb.

@@ -5,10 +5,10 @@ use super::lossy;
 use super::row::Recorder;
 use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, Load};
-use crate::measure::{Halt, LatencyHistogram, Limit, RoundTrip, Sink, Stop, Stream, Ticks, Waiting};
-use crate::measure::{latency, paced_stream};
+use crate::measure::{Halt, LatencyHistogram, Limit, RoundTrip, Sink, Stop, Stream, Ticks, Waiting, Watch};
+use crate::measure::{floor, latency, paced_stream};
 use crate::oob::run::{Done, Phase, Ready, Received, Report};
-use crate::plan::Transport;
+use crate::plan::{Transport, Wait};
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
 
 /// Messages checked before the warm-up, always.
@@ -246,6 +246,8 @@ pub fn bandwidth_client<P: Stream + Payload + Counted, W: Waiting>(
     check_messages(lane, path, transport, CHECKED.max(all), pulls, Step::Check)?;
 
     lane.control.set_step(Step::Measure);
+    // Nothing is under way, so that nothing is found.
+    learn_poll_cost(lane, transport, |_| path.look())?;
     begin(lane, Phase::Measure)?;
     let meter = Meter::start(lane, transport);
     let before = path.tally();
@@ -289,6 +291,37 @@ pub(super) fn verify_last<P: Stream + Payload>(
     let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
     let window = depth.min(path.slots());
     check_messages(lane, path, transport, window, pulls, Step::Verify)
+}
+
+/// Times polls that find nothing, on a path on which nothing is under way: the first time that a polling end comes here
+/// with it.
+pub(super) fn learn_poll_cost(
+    lane: &mut Lane,
+    transport: Transport,
+    mut look: impl FnMut(&Watch<'_>) -> Result<u64, Halt>,
+) -> Result<()> {
+    if lane.test.wait == Wait::Events || lane.shares_core || lane.poll_costs.of(transport).is_some() {
+        return Ok(());
+    }
+    let watch = lane.watch();
+    let mut outcome = Ok(0);
+    let poll = || {
+        outcome = look(&watch);
+        matches!(outcome, Ok(0))
+    };
+    let cost = with_ticks!(lane, ticks => floor::empty_poll_ns(ticks, &lane.clock, poll));
+    match outcome {
+        Ok(0) => {}
+        Ok(found) => {
+            let message = format!("{found} messages came or were complete before any was sent");
+            return Err(Error::invalid(Step::Measure, message).with_remedy(
+                "the device or its driver repeats messages; no number of this run can be trusted",
+            ));
+        }
+        Err(halt) => return Err(lane.explain(halt, Step::Measure)),
+    }
+    lane.poll_costs.note(transport, cost);
+    Ok(())
 }
 
 /// Sends `count` messages in batches that have buffers of their own, each checked where it arrives. Others are sent in
@@ -360,6 +393,10 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         if pulls && checks {
             path.settle(&lane.watch()).map_err(|halt| lane.explain(halt, step))?;
             path.stamp(limit.min(path.slots()));
+        }
+        if !checks {
+            // The client sends when it has heard that this end is ready.
+            learn_poll_cost(lane, transport, |watch| path.look::<false>(watch))?;
         }
         let meter = Meter::start(lane, transport);
         let before = path.tally();
