@@ -319,7 +319,7 @@ impl Session<'_> {
             return Err(error);
         }
         disturbances(document, &mut row);
-        lane.control.send(&Command::Row(Box::new(row.clone())))?;
+        send_row(&mut lane.control, row.clone())?;
         let achieved = row.achieved_per_s;
         document.add_row(row);
         if ends_point(&lane.test, document.results.len()) {
