@@ -130,6 +130,10 @@ pub struct ShapeArgs {
           value_parser = atomic_parser())]
     pub atomic: String,
 
+    /// Stream both ways at once; bandwidth only
+    #[arg(short, long)]
+    pub bidirectional: bool,
+
     /// Sleep until woken by the device (RDMA) or the kernel (TCP) instead of busy polling
     #[arg(short, long)]
     pub events: bool,

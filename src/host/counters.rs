@@ -17,6 +17,15 @@ use crate::sys;
 pub struct DeviceCounters(pub BTreeMap<String, u64>);
 
 impl DeviceCounters {
+    /// The sums of what two have.
+    #[must_use]
+    pub fn plus(mut self, other: Self) -> Self {
+        for (name, count) in other.0 {
+            *self.0.entry(name).or_default() += count;
+        }
+        self
+    }
+
     /// All counters of a port that can be read now. A device without any, as an emulated one, has an empty set.
     pub fn read(device: &str, port: u8) -> Self {
         Self::read_from(Path::new("/"), device, port)

@@ -12,6 +12,7 @@
 //! What the messages of a run are and in which order they go is decided in the session. A second protocol (stock
 //! perftest as the peer) would be a sibling of [`Control`]: the session asks either for the peer's facts.
 
+mod clock_offset;
 mod connect;
 mod control;
 mod frame;
@@ -25,6 +26,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use clock_offset::{Offset, answer_offset, measure_offset};
 pub use connect::{LocalEnd, Target, connect, connect_data};
 pub use control::Control;
 pub use frame::MAX_FRAME;

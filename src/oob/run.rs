@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Token;
 use crate::ops::Verb;
 use crate::plan::{Shape, Test, Transport};
-use crate::result::{CpuUse, End, Missing, ResultRow, Status};
+use crate::result::{CpuUse, End, Missing, ResultRow, RowInterval, Status};
 
 /// Client: what it came for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,7 +98,7 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {}
 
-/// Client: so many messages were sent in this phase.
+/// Client, and in a bidirectional phase both: so many messages were sent in this phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// Messages.
@@ -107,11 +107,29 @@ pub struct Done {
     pub each: Vec<u64>,
 }
 
+/// Server: what it streamed itself in a bidirectional phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Streamed {
+    /// In all: before, inside and after the window.
+    pub posted: u64,
+    /// Completed inside the window.
+    pub messages: u64,
+    /// When the window opened, on the server's clock.
+    pub opened_ns: u64,
+    /// Length of the window.
+    pub window_ns: u64,
+    /// The window in pieces.
+    pub intervals: Vec<RowInterval>,
+}
+
 /// Server: what it saw of the phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Messages that arrived; `null` where the target is not told.
     pub messages: Option<u64>,
+    /// What it measured of its own direction, where it has one.
+    #[serde(default)]
+    pub streamed: Option<Streamed>,
     /// What its measuring thread used, warm-up included.
     pub cpu: Option<CpuUse>,
     /// How its device's counters moved.

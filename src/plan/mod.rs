@@ -13,6 +13,7 @@ use crate::measure::{Limit, Stop};
 use crate::ops::Verb;
 
 mod admit;
+mod directions;
 mod resolve;
 mod tcp;
 
@@ -109,6 +110,9 @@ pub struct Test {
     pub post_list: u32,
     /// Completions taken with one poll. Bandwidth only.
     pub cqe_batch: u32,
+    /// Both ends stream at once. Bandwidth only.
+    #[serde(default)]
+    pub bidirectional: bool,
     /// Queue pairs of each thread, 1 to 4,096.
     pub qps: u32,
     /// They take their receives from one queue.

@@ -128,6 +128,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         signal_every: queues.cq_mod.unwrap_or_else(|| SIGNAL_EVERY.min(tx_depth / 4).max(1)),
         post_list: queues.post_list,
         cqe_batch: queues.cqe_batch.unwrap_or(if shape == Shape::Bandwidth { CQE_BATCH } else { 1 }),
+        bidirectional: args.shape.bidirectional,
         qps: queues.qps,
         shared_receive: queues.srq,
         buffers: args.memory.buffers,
@@ -222,6 +223,7 @@ impl Test {
             }
         }
         self.tcp.check(self)?;
+        self.check_directions()?;
         self.check_queues()?;
         if self.max_inline > 0 && !facts.may_inline {
             return Err(Error::usage(format!("-I has no meaning for {}: it sends no payload", self.verb))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Basis, Histogram, Latency};
+use super::{Basis, DirectionRow, Histogram, Latency, Overlap};
 use crate::measure::LatencyHistogram;
 use crate::plan::{Side, Transport, Wait};
 
@@ -98,10 +98,16 @@ pub struct ResultRow {
     pub latency_ns: Option<Latency>,
     /// The whole distribution, not divided; `null` in a bandwidth test.
     pub histogram: Option<Histogram>,
-    /// `null` in a latency test.
+    /// `null` in a latency test. In a bidirectional one the sum of both directions.
     pub bandwidth: Option<Bandwidth>,
-    /// The window in pieces of 100 ms, in order.
+    /// The window in pieces of 100 ms, in order; empty in a bidirectional test, whose directions have their own.
     pub intervals: Vec<RowInterval>,
+    /// Each direction of a bidirectional test, the client's first; empty in others.
+    #[serde(default)]
+    pub directions: Vec<DirectionRow>,
+    /// `null` where messages went one way at a time.
+    #[serde(default)]
+    pub overlap: Option<Overlap>,
     /// What held the rate where it was, when the tool can tell, such as `schedule` or `line_rate`.
     pub limited_by: Option<String>,
     /// How far the clock and the loop themselves blur the numbers.
@@ -135,6 +141,8 @@ impl ResultRow {
             histogram: None,
             bandwidth: None,
             intervals: Vec::new(),
+            directions: Vec::new(),
+            overlap: None,
             limited_by: None,
             uncertainty: Uncertainty::default(),
             cpu: Cpu::default(),
@@ -185,8 +193,14 @@ impl ResultRow {
             expect(self.uncertainty.median_interval_ns.is_some(), "uncertainty.median_interval_ns", few);
         }
         if let Some(bandwidth) = &self.bandwidth {
-            let short = "the window has no two whole intervals";
+            let short = match self.point.direction {
+                Direction::Unidirectional => "the window has no two whole intervals",
+                Direction::Bidirectional => "each direction has intervals of its own",
+            };
             expect(bandwidth.interval_min_bytes_per_s.is_some(), "bandwidth.interval_min_bytes_per_s", short);
+        }
+        if self.point.direction == Direction::Bidirectional {
+            self.absent_of_directions(&mut expect);
         }
         for (end, cpu) in [("client", &self.cpu.client), ("server", &self.cpu.server)] {
             match cpu {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::both::AtEnd;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{LAST_WORD, Lane, STEP};
 use super::phase::{self, Measured};
@@ -56,9 +57,9 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
     let Agreement { test, mut paths, clock, shares_core } =
         negotiated.inspect_err(|error| control.send_error(error))?;
     let device = port.as_ref().map(|port| (port.context().clone(), port.number()));
-    let socket = paths.tcp.as_ref().and_then(|tcp| tcp.stream().try_clone().ok());
+    let sockets = paths.sockets();
     let (signalled, troubles) = (process.signalled, Default::default());
-    let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket, troubles };
+    let mut lane = Lane { control, test, clock, shares_core, signalled, device, sockets, troubles };
     session.measure(&mut lane, &mut paths, document).inspect_err(|error| lane.control.send_error(error))
 }
 
@@ -146,10 +147,16 @@ impl Session<'_> {
             }
         }
         if test.measures(Transport::Tcp) {
-            let stream = self.connect_data(control, server, from, &token, document)?;
-            let tcp = establish::connect_tcp(control, stream, &test, Side::Client, self.plan.site.numa)?;
+            let stream = self.connect_data(control, server, from.clone(), &token, document)?;
+            let numa = self.plan.site.numa;
+            let tcp = establish::connect_tcp(control, stream, &test, Side::Client, numa)?;
             establish::note_socket(document, &tcp);
             paths.tcp = Some(tcp);
+            if test.bidirectional {
+                let stream = self.connect_data(control, server, from, &token, document)?;
+                let back = establish::connect_tcp(control, stream, &test, Side::Client, numa)?;
+                paths.tcp_back = Some(back);
+            }
         }
         // Before the ends introduce themselves: the other end's document has this clock too.
         let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
@@ -242,7 +249,7 @@ impl Session<'_> {
                 lane.control.send(&Command::Point { transport, size })?;
                 let mut recorder = Recorder::default();
                 let point = AtClient { lane, paths, transport, size, recorder: &mut recorder };
-                let outcome = point.lane.test.verb.visit(point);
+                let outcome = point.run();
                 let mut row = row(lane, transport, size, &recorder, outcome.as_ref().ok(), loop_ns);
                 match outcome {
                     Ok(_) => {
@@ -286,6 +293,18 @@ struct AtClient<'a> {
     transport: Transport,
     size: u64,
     recorder: &'a mut Recorder,
+}
+
+impl AtClient<'_> {
+    fn run(self) -> Result<Measured> {
+        let verb = self.lane.test.verb;
+        if !self.lane.test.bidirectional {
+            return verb.visit(self);
+        }
+        let Self { lane, paths, transport, size, recorder } = self;
+        let measured = verb.visit(AtEnd { lane, paths, transport, size, sample: &mut recorder.sample })?;
+        measured.ok_or_else(|| Error::failed(Step::Measure, "the client's end has measured nothing"))
+    }
 }
 
 impl Visitor for AtClient<'_> {

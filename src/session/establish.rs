@@ -21,6 +21,16 @@ pub struct Paths {
     pub rdma: Option<Rdma>,
     /// Connected socket.
     pub tcp: Option<Tcp>,
+    /// Another one for the server's direction, where messages go both ways.
+    pub tcp_back: Option<Tcp>,
+}
+
+impl Paths {
+    /// The connected sockets.
+    pub fn sockets(&self) -> Vec<TcpStream> {
+        let all = [&self.tcp, &self.tcp_back].into_iter().flatten();
+        all.filter_map(|tcp| tcp.stream().try_clone().ok()).collect()
+    }
 }
 
 /// The path's choice, and the port facts it was made from: ours and the other end's.

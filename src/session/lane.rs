@@ -44,8 +44,8 @@ pub struct Lane {
     pub signalled: &'static AtomicBool,
     /// The RDMA device and the number of its port, for counters and events.
     pub device: Option<(Context, u8)>,
-    /// The data connection, for the kernel's counters of it.
-    pub socket: Option<TcpStream>,
+    /// The data connections, for the kernel's counters of them.
+    pub sockets: Vec<TcpStream>,
     /// See [`Lane::troubles`].
     pub troubles: RefCell<Vec<String>>,
 }
@@ -86,7 +86,10 @@ impl Lane {
             Transport::Rdma => {
                 self.device.as_ref().map(|(device, port)| DeviceCounters::read(device.device().name(), *port))
             }
-            Transport::Tcp => self.socket.as_ref().map(|socket| host::connection_counters(socket.as_fd())),
+            Transport::Tcp => {
+                let each = self.sockets.iter().map(|socket| host::connection_counters(socket.as_fd()));
+                each.reduce(DeviceCounters::plus)
+            }
         };
         counters.filter(|counters| !counters.0.is_empty())
     }

@@ -1,5 +1,6 @@
 //! The phases of one point at both ends, over any path: check, measure, verify.
 
+use super::both::Back;
 use super::lane::{Cost, Lane, Meter, STEP};
 use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, BandwidthSample, Load};
@@ -7,12 +8,12 @@ use crate::measure::latency;
 use crate::measure::{
     ClockSource, Counter, Halt, LatencyHistogram, Limit, Raw, RoundTrip, Sink, Stop, Stream, Ticks,
 };
-use crate::oob::run::{Done, Phase, Ready, Report};
+use crate::oob::run::{Done, Phase, Ready, Report, Streamed};
 use crate::plan::Transport;
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
 
 /// Messages checked before the warm-up, always.
-const CHECKED: u64 = 16;
+pub(super) const CHECKED: u64 = 16;
 
 /// What the client learned of a point.
 pub struct Measured {
@@ -26,6 +27,8 @@ pub struct Measured {
     pub cost: Cost,
     /// What the server saw of the phase.
     pub report: Report,
+    /// Of the other direction, in a bidirectional test.
+    pub back: Option<Back>,
 }
 
 /// Runs `$body` with `$ticks` bound to the clock's source, so that a loop is compiled for it.
@@ -44,7 +47,9 @@ macro_rules! with_ticks {
     };
 }
 
-fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
+pub(super) use with_ticks;
+
+pub(super) fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
     let Ready {} = lane.ask(&phase, "the server to be ready for the phase")?;
     Ok(())
 }
@@ -59,7 +64,7 @@ fn end(lane: &mut Lane, step: Step, each: Vec<u64>) -> Result<Report> {
     }
 }
 
-fn miscounted(step: Step, sent: u64, arrived: u64) -> Error {
+pub(super) fn miscounted(step: Step, sent: u64, arrived: u64) -> Error {
     Error::invalid(step, format!("{sent} messages were sent and {arrived} arrived on a reliable connection"))
         .with_remedy(
             "the device or its driver loses or repeats messages; no number of this run can be trusted",
@@ -99,7 +104,7 @@ pub fn latency_client<P: RoundTrip + Counted>(
     let report = end(lane, Step::Measure, vec![warmed + messages])?;
     begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(opened);
-    Ok(Measured { sent: warmed + messages, opened_ns, window_ns, cost, report })
+    Ok(Measured { sent: warmed + messages, opened_ns, window_ns, cost, report, back: None })
 }
 
 fn begin_over(lane: &mut Lane) -> Result<()> {
@@ -142,7 +147,7 @@ pub fn latency_server<P: RoundTrip + Counted>(
         };
         let cost = meter.stop(lane, transport, answered, path.tally().since(before));
         let Done { messages, .. } = done_after(lane, halt, step)?;
-        report(lane, Some(answered), cost)?;
+        report(lane, Some(answered), None, cost)?;
         if answered != messages {
             return Err(miscounted(step, messages, answered));
         }
@@ -168,9 +173,14 @@ fn done_after(lane: &mut Lane, halt: Halt, step: Step) -> Result<Done> {
     }
 }
 
-fn report(lane: &mut Lane, messages: Option<u64>, cost: Cost) -> Result<()> {
+pub(super) fn report(
+    lane: &mut Lane,
+    messages: Option<u64>,
+    streamed: Option<Streamed>,
+    cost: Cost,
+) -> Result<()> {
     let Cost { cpu, counters, disturbances } = cost;
-    lane.control.send(&Report { messages, cpu, counters, disturbances })
+    lane.control.send(&Report { messages, streamed, cpu, counters, disturbances })
 }
 
 /// The server's end of a point that goes on without it.
@@ -202,7 +212,7 @@ pub fn passive_server(
         let Done { messages, each } = lane.control.recv("the end of the phase", longest)?;
         aside.check(&each, checked.as_ref()).map_err(|error| error.at(step))?;
         let cost = meter.stop(lane, transport, messages, Tally::default());
-        report(lane, None, cost)?;
+        report(lane, None, None, cost)?;
     }
 }
 
@@ -231,7 +241,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     let outcome = with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample));
     let cost = meter.stop(lane, transport, sample.posted, path.tally().since(before));
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
-    let report = end(lane, Step::Measure, since(&began, path))?;
+    let report = end(lane, Step::Measure, since(&began, &path.positions()))?;
 
     if lane.test.verify {
         let window = depth.min(path.slots());
@@ -239,7 +249,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     }
     begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(sample.opened);
-    Ok(Measured { sent: sample.posted, opened_ns, window_ns: sample.window_ns, cost, report })
+    Ok(Measured { sent: sample.posted, opened_ns, window_ns: sample.window_ns, cost, report, back: None })
 }
 
 /// Sends `count` messages in batches that have buffers of their own, each checked where it arrives.
@@ -263,15 +273,15 @@ fn check_messages<P: Stream + Payload>(
         if pulls {
             path.check(count).map_err(|error| error.at(step))?;
         }
-        end(lane, step, since(&first, path))?;
+        end(lane, step, since(&first, &path.positions()))?;
         left -= count;
     }
     Ok(())
 }
 
 /// Messages that went over each queue pair since it was at these numbers.
-fn since(before: &[u64], path: &impl Payload) -> Vec<u64> {
-    path.positions().iter().zip(before).map(|(now, before)| now - before).collect()
+pub(super) fn since(before: &[u64], now: &[u64]) -> Vec<u64> {
+    now.iter().zip(before).map(|(now, before)| now - before).collect()
 }
 
 fn post_all<P: Stream>(lane: &Lane, path: &mut P, count: u64) -> Result<(), Halt> {
@@ -317,7 +327,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         if checks && !pulls {
             path.check(taken)?;
         }
-        report(lane, Some(taken), cost)?;
+        report(lane, Some(taken), None, cost)?;
         if taken != sent {
             return Err(miscounted(step, sent, taken));
         }

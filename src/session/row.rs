@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::both;
 use super::lane::{COPIED, LENT, Lane};
 use super::phase::Measured;
 use crate::measure::clock::TOLERATED_PPM;
@@ -35,7 +36,7 @@ pub fn row(
         depth: if test.shape == Shape::Latency { 1 } else { test.tx_depth },
         threads: test.threads,
         wait: test.wait,
-        direction: Direction::Unidirectional,
+        direction: if test.bidirectional { Direction::Bidirectional } else { Direction::Unidirectional },
         offered_per_s: None,
     };
     let mut row = ResultRow::new(transport, point, Side::Client);
@@ -82,10 +83,11 @@ pub fn row(
             }
         }
     }
-    row
+    if test.bidirectional { both::of_both(row, &recorder.sample, measured) } else { row }
 }
 
-fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {
+/// An interval as the document has it.
+pub fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {
     let seconds = interval.length_ns as f64 / 1e9;
     RowInterval {
         start_s: interval.start_ns as f64 / 1e9,

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
+use super::both::AtEnd;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, STEP};
 use super::{Process, client, ends, phase};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
-use crate::measure::{Clock, Sleep, Spin, Waiting};
+use crate::measure::{BandwidthSample, Clock, Sleep, Spin, Waiting};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{Control, Identity, Incoming, Listener, Token};
 use crate::ops::{Arrival, Op, Peer, Visitor};
@@ -91,8 +92,8 @@ impl<'a> Server<'a> {
         }
         let device = self.port.as_ref().map(|port| (port.context().clone(), port.number()));
         let signalled = self.process.signalled;
-        let (socket, troubles) = (None, Default::default());
-        let mut lane = Lane { control, test, clock, shares_core, signalled, device, socket, troubles };
+        let (sockets, troubles) = (Vec::new(), Default::default());
+        let mut lane = Lane { control, test, clock, shares_core, signalled, device, sockets, troubles };
         let outcome = self.carry_out(&mut lane, &token, agreed.as_ref(), core, document);
         if let Err(error) = &outcome {
             lane.control.send_error(error);
@@ -209,8 +210,14 @@ impl<'a> Server<'a> {
             let tcp =
                 establish::connect_tcp(&mut lane.control, stream, &test, Side::Server, self.plan.site.numa)?;
             establish::note_socket(document, &tcp);
-            lane.socket = tcp.stream().try_clone().ok();
             paths.tcp = Some(tcp);
+            if test.bidirectional {
+                let stream = self.accept_data(lane)?;
+                let numa = self.plan.site.numa;
+                let back = establish::connect_tcp(&mut lane.control, stream, &test, Side::Server, numa)?;
+                paths.tcp_back = Some(back);
+            }
+            lane.sockets = paths.sockets();
         }
         establish::introduce(&mut lane.control, document)?;
         self.process.observer.connected(document);
@@ -264,7 +271,12 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
                     ));
                 }
                 let verb = lane.test.verb;
-                verb.visit(AtServer { lane, paths, transport, size })?;
+                if lane.test.bidirectional {
+                    let sample = &mut BandwidthSample::default();
+                    verb.visit(AtEnd { lane, paths, transport, size, sample })?;
+                } else {
+                    verb.visit(AtServer { lane, paths, transport, size })?;
+                }
             }
             Command::Row(row) => {
                 document.add_row(*row);

@@ -5,14 +5,14 @@ use std::marker::PhantomData;
 use super::completion::Source;
 use super::queue::{Queue, of_id};
 use super::stream::check_completion;
-use super::{Rdma, Shape, Shared};
+use super::{Rdma, Shape, Shared, passive};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Waiting, Watch};
 use crate::ops::Op;
-use crate::transport::{Counted, Payload, Tally};
+use crate::transport::{Aside, Checked, Counted, Payload, Tally};
 use crate::verbs::{Receiver, Srq, Wc};
 
-/// Takes messages of verb `O` that consume receives, waiting as `W` says.
+/// Takes messages of verb `O` that consume receives, waiting as `W` says. Where it has none, there is never one.
 pub struct Gatherer<'r, O, W> {
     queues: &'r mut [Queue],
     shared: &'r Shared,
@@ -52,7 +52,7 @@ pub(super) struct FromShared {
 impl FromShared {
     /// The next receive is that after `posted`.
     pub(super) fn new(srq: &Srq, shared: &Shared, posted: u64) -> Self {
-        let slots = shared.layout.all_slots();
+        let slots = shared.landing;
         let next = (posted % slots.count as u64) as usize;
         let mut receiver = srq.receiver(shared.memory.slice(0, slots.stride));
         receiver.cycle(slots, next);
@@ -73,7 +73,11 @@ impl<'r, O: Op, W: Waiting> Gatherer<'r, O, W> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
         debug_assert_eq!(rdma.shared.shape, Shape::Bandwidth);
-        let Rdma { queues, shared } = rdma;
+        Self::over(&mut rdma.queues, &rdma.shared, size)
+    }
+
+    /// The same over queue pairs that have these slots.
+    pub(super) fn over(queues: &'r mut [Queue], shared: &'r Shared, size: usize) -> Self {
         let stride = shared.layout.stride;
         let receives = match &shared.srq {
             None => Receives::Own(queues.iter().map(|queue| queue.receiver(shared, stride)).collect()),
@@ -114,7 +118,7 @@ impl<'r, O: Op, W: Waiting> Gatherer<'r, O, W> {
                 check_completion::<O>(wc, message, self.size)?;
                 let at = match &self.receives {
                     Receives::Shared(_) if !O::FACTS.is_one_sided() => {
-                        wc.id() as usize * self.shared.layout.stride
+                        self.shared.landing.offset + wc.id() as usize * self.shared.layout.stride
                     }
                     // A WRITE lands where the sender says.
                     _ => queue.slot_offset(message),
@@ -151,6 +155,9 @@ impl<O: Op, W: Waiting> Sink for Gatherer<'_, O, W> {
 
     #[inline]
     fn look<const VERIFY: bool>(&mut self, _watch: &Watch<'_>) -> Result<u64, Halt> {
+        if const { !O::FACTS.consumes_receives() } {
+            return Ok(0);
+        }
         let source = Source { cq: &self.shared.recv_cq, channel: None };
         let got = source.look(&mut self.wcs, &mut self.tally.empty_polls)?;
         self.note::<VERIFY>(got)
@@ -159,7 +166,7 @@ impl<O: Op, W: Waiting> Sink for Gatherer<'_, O, W> {
 
 impl<O, W> Payload for Gatherer<'_, O, W> {
     fn slots(&self) -> u64 {
-        self.shared.layout.all_slots().count as u64
+        self.shared.landing.count as u64
     }
 
     fn positions(&self) -> Vec<u64> {
@@ -173,5 +180,21 @@ impl<O, W> Payload for Gatherer<'_, O, W> {
         std::mem::take(&mut self.landed).iter().try_for_each(|Landed { queue, message, at }| {
             self.queues[*queue].check_at(self.shared, *at, *message, self.size)
         })
+    }
+}
+
+impl<O: Op, W> Aside for Gatherer<'_, O, W> {
+    fn prepare(&mut self, messages: &Checked) {
+        passive::prepare::<O>(self.queues, self.shared, self.size, messages);
+    }
+
+    fn check(&mut self, each: &[u64], checked: Option<&Checked>) -> Result<()> {
+        match checked {
+            _ if !O::FACTS.consumes_receives() => {
+                passive::check::<O>(self.queues, self.shared, self.size, each, checked)
+            }
+            Some(checked) => Payload::check(self, checked.count),
+            None => Ok(()),
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! How the buffer of a path is divided.
 
 use crate::error::{Error, Result, Step};
-use crate::plan::{Shape, Test};
+use crate::plan::{Shape, Side, Test};
 use crate::verbs::Slots;
 
-/// How the buffer is divided: so many slots for each queue pair, one queue pair behind the other.
+/// How the buffer is divided: so many slots for each queue pair, one queue pair behind the other; where messages go both
+/// ways, once for each direction. A message lies at the same place at both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes from one slot to the next.
@@ -13,6 +14,8 @@ pub struct Layout {
     pub slots: usize,
     /// Queue pairs.
     pub queues: usize,
+    /// Directions in which messages go at once, 1 or 2.
+    pub directions: usize,
 }
 
 /// Slots of a bandwidth test are spread over at most this much, but for very large messages.
@@ -43,9 +46,13 @@ impl Layout {
                 (slots / list * list).max(list)
             }
         };
-        let bytes = stride.checked_mul(slots).and_then(|each| each.checked_mul(queues));
+        let directions = if test.bidirectional { 2 } else { 1 };
+        let parts = queues * directions;
+        let bytes = stride.checked_mul(slots).and_then(|each| each.checked_mul(parts));
         match (usize::try_from(stride), usize::try_from(slots), bytes.map(usize::try_from)) {
-            (Ok(stride), Ok(slots), Some(Ok(_))) => Ok(Self { stride, slots, queues: test.qps as usize }),
+            (Ok(stride), Ok(slots), Some(Ok(_))) => {
+                Ok(Self { stride, slots, queues: test.qps as usize, directions: directions as usize })
+            }
             _ => Err(Error::failed(
                 Step::RegisterMemory,
                 format!(
@@ -57,17 +64,28 @@ impl Layout {
 
     /// Bytes of the whole buffer.
     pub fn bytes(self) -> usize {
-        self.stride * self.slots * self.queues
+        self.all_slots(0).count * self.stride * self.directions
     }
 
-    /// The slots of one queue pair.
-    pub(super) fn slots_of(self, queue: usize) -> Slots {
-        Slots { offset: queue * self.stride * self.slots, stride: self.stride, count: self.slots }
+    /// The direction of what an end sends, and that of what it takes.
+    pub(super) fn directions_of(self, side: Side) -> (usize, usize) {
+        match (self.directions, side) {
+            (1, _) => (0, 0),
+            (_, Side::Client) => (0, 1),
+            (_, Side::Server) => (1, 0),
+        }
     }
 
-    /// All slots, one behind the other.
-    pub(super) fn all_slots(self) -> Slots {
-        Slots { offset: 0, stride: self.stride, count: self.slots * self.queues }
+    /// The slots of one queue pair for one direction.
+    pub(super) fn slots_of(self, queue: usize, direction: usize) -> Slots {
+        let Slots { offset, stride, .. } = self.all_slots(direction);
+        Slots { offset: offset + queue * stride * self.slots, stride, count: self.slots }
+    }
+
+    /// All slots of one direction, one behind the other.
+    pub(super) fn all_slots(self, direction: usize) -> Slots {
+        let count = self.slots * self.queues;
+        Slots { offset: direction * count * self.stride, stride: self.stride, count }
     }
 }
 

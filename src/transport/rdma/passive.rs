@@ -2,8 +2,9 @@
 
 use std::marker::PhantomData;
 
-use super::Rdma;
 use super::layout::share;
+use super::queue::Queue;
+use super::{Rdma, Shared};
 use crate::error::Result;
 use crate::ops::Op;
 use crate::plan::Shape;
@@ -26,37 +27,51 @@ impl<'r, O: Op> Passive<'r, O> {
 
 impl<O: Op> Aside for Passive<'_, O> {
     fn prepare(&mut self, messages: &Checked) {
-        if !O::FACTS.pulls() || O::FACTS.is_atomic() {
-            return;
-        }
-        let Rdma { queues, shared } = &*self.rdma;
-        for (index, (queue, first)) in queues.iter().zip(&messages.first).enumerate() {
-            match shared.shape {
-                // One pattern for all messages: the requester says what it overwrites.
-                Shape::Latency => {
-                    Pattern::new(shared.seed, 0).stamp(shared.memory.region(), queue.ours(), self.size);
-                }
-                Shape::Bandwidth => {
-                    let count = share(messages.count, index, queues.len());
-                    queue.stamp_next(shared, *first, count, self.size, false);
-                }
-            }
-        }
+        prepare::<O>(&self.rdma.queues, &self.rdma.shared, self.size, messages);
     }
 
     fn check(&mut self, each: &[u64], checked: Option<&Checked>) -> Result<()> {
-        let Rdma { queues, shared } = &mut *self.rdma;
-        let count = queues.len();
-        for (index, (queue, messages)) in queues.iter_mut().zip(each).enumerate() {
-            queue.taken += messages;
-            if O::FACTS.is_atomic() {
-                queue.check_word(shared, queue.ours(), queue.taken)?;
-            } else if let (Some(checked), false) = (checked, O::FACTS.pulls()) {
-                let first = checked.first.get(index).copied().unwrap_or(0);
-                (first..first.saturating_add(share(checked.count, index, count)))
-                    .try_for_each(|message| queue.check(shared, message, self.size))?;
+        check::<O>(&mut self.rdma.queues, &self.rdma.shared, self.size, each, checked)
+    }
+}
+
+/// As [`Aside::prepare`], for these queue pairs.
+pub(super) fn prepare<O: Op>(queues: &[Queue], shared: &Shared, size: usize, messages: &Checked) {
+    if !O::FACTS.pulls() || O::FACTS.is_atomic() {
+        return;
+    }
+    for (index, (queue, first)) in queues.iter().zip(&messages.first).enumerate() {
+        match shared.shape {
+            // One pattern for all messages: the requester says what it overwrites.
+            Shape::Latency => {
+                Pattern::new(shared.seed, 0).stamp(shared.memory.region(), queue.ours(), size);
+            }
+            Shape::Bandwidth => {
+                let count = share(messages.count, index, queues.len());
+                queue.stamp_next(shared, *first, count, size, false);
             }
         }
-        Ok(())
     }
+}
+
+/// As [`Aside::check`], for these queue pairs.
+pub(super) fn check<O: Op>(
+    queues: &mut [Queue],
+    shared: &Shared,
+    size: usize,
+    each: &[u64],
+    checked: Option<&Checked>,
+) -> Result<()> {
+    let count = queues.len();
+    for (index, (queue, messages)) in queues.iter_mut().zip(each).enumerate() {
+        queue.taken += messages;
+        if O::FACTS.is_atomic() {
+            queue.check_word(shared, queue.ours(), queue.taken)?;
+        } else if let (Some(checked), false) = (checked, O::FACTS.pulls()) {
+            let first = checked.first.get(index).copied().unwrap_or(0);
+            (first..first.saturating_add(share(checked.count, index, count)))
+                .try_for_each(|message| queue.check(shared, message, size))?;
+        }
+    }
+    Ok(())
 }

@@ -46,7 +46,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
         debug_assert_eq!(rdma.shared.shape, Shape::Latency);
-        let Rdma { queues, shared } = rdma;
+        let Rdma { queues, shared, .. } = rdma;
         let queue = &mut queues[0];
         let facts = const { O::FACTS };
         let (ours, theirs) = (queue.ours(), queue.landing());

@@ -9,6 +9,7 @@ use crate::ops::{Arrival, Verb};
 use crate::plan::{Side, Test, Wait};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
+use crate::transport::pattern::WAY_BACK;
 use crate::verbs::{
     Access, Address, Init, QpCaps, QpInit, Region, Registration, RemoteSlice, Rtr, Rts, Transport,
 };
@@ -126,6 +127,7 @@ impl Prepared {
     pub fn new(port: &Port, test: &Test, side: Side) -> Result<Self> {
         within_limits(port, test)?;
         let layout = Layout::of(test)?;
+        let (sends_to, takes_from) = layout.directions_of(side);
         let context = port.context();
         let pd = context.alloc_pd()?;
         let access = access(test.verb);
@@ -134,7 +136,9 @@ impl Prepared {
         let memory = pd.register_as(region, access, how)?;
         let sleeps = test.wait == Wait::Events;
         let channel = || if sleeps { context.create_channel().map(Some) } else { Ok(None) };
-        let (send_channel, recv_channel) = (channel()?, channel()?);
+        let send_channel = channel()?;
+        // Who sends and takes at once is woken by either.
+        let recv_channel = if test.bidirectional { send_channel.clone() } else { channel()? };
         let (sends, receives) = completions(test);
         let send_cq = context.create_cq(sends as u32, send_channel.as_ref())?;
         let recv_cq = context.create_cq(receives as u32, recv_channel.as_ref())?;
@@ -150,9 +154,17 @@ impl Prepared {
             let qp = pd.create_qp(Transport::Rc, &init)?;
             qp.to_init(&Init { port: port.number(), pkey_index: port.pkey_index(), access })?;
             let psn = fresh_psn(test.payload_seed, side, index);
-            Ok(Queue::new(qp, index, psn, layout.slots_of(index), test.signal_every))
+            Ok(Queue::new(qp, index, psn, layout.slots_of(index, sends_to), test.signal_every))
         };
-        let queues = (0..layout.queues).map(make).collect::<Result<_>>()?;
+        let mut queues = (0..layout.queues).map(make).collect::<Result<Vec<_>>>()?;
+        let mut taking = Vec::new();
+        if test.bidirectional {
+            let all = queues.iter().enumerate();
+            taking =
+                all.map(|(index, queue)| queue.taking(index, layout.slots_of(index, takes_from))).collect();
+            let back = if side == Side::Server { &mut queues } else { &mut taking };
+            back.iter_mut().for_each(|queue| queue.salt = WAY_BACK);
+        }
         let shared = Shared {
             send_cq,
             recv_cq,
@@ -161,6 +173,7 @@ impl Prepared {
             srq,
             memory,
             layout,
+            landing: layout.all_slots(takes_from),
             remote: RemoteSlice { addr: 0, rkey: 0 },
             shape: test.shape,
             seed: test.payload_seed,
@@ -170,7 +183,7 @@ impl Prepared {
             post_list: test.post_list as usize,
             cqe_batch: test.cqe_batch as usize,
         };
-        let rdma = Rdma { queues, shared };
+        let rdma = Rdma { queues, taking, shared };
         Ok(Self { rdma, port: port.number(), lid: port.attr().lid, access })
     }
 
