@@ -111,7 +111,7 @@ fn large_messages_through_small_sockets_do_not_hold_each_other_up() {
     for binary in ["send_bw", "read_bw"] {
         for wait in ["", "--events"] {
             let options =
-                format!("-b --tcp-only -n 12 -s 1M --tcp-sndbuf 8k --tcp-rcvbuf 8k --verify -t 4 {wait}");
+                format!("-b --tcp-only -n 12 -s 1M --tcp-sndbuf 64k --tcp-rcvbuf 64k --verify -t 4 {wait}");
             check(&loopback(binary, &options), Some(12));
         }
     }
@@ -160,6 +160,7 @@ fn what_does_not_go_with_both_directions_is_refused() {
     for (binary, options, word) in [
         ("send_lat", "-b --loopback", "bandwidth tests"),
         ("write_bw", "-b --loopback --tcp-zerocopy", "--tcp-zerocopy"),
+        ("write_bw", "-b --loopback --threads 2", "--threads"),
     ] {
         suite::run(binary, options).exits(2).says(&["error: ", word]);
     }

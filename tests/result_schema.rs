@@ -171,6 +171,8 @@ fn broken_values_do_not_validate() {
 const ADDED: &[&str] = &[
     "/test/post_list",
     "/test/cqe_batch",
+    "/test/shared_receive",
+    "/test/buffers",
     "/test/traffic_class",
     "/test/flow_label",
     "/test/hop_limit",
@@ -187,6 +189,7 @@ const ADDED: &[&str] = &[
     "/local/buffers",
     "/local/device/pkey_index",
     "/local/device/pkey",
+    "/results/0/threads",
 ];
 
 #[test]

@@ -155,9 +155,13 @@ pub struct ShapeArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Queues, decided by the client")]
 pub struct QueueArgs {
-    /// Queue pairs
+    /// Queue pairs of each thread
     #[arg(short = 'q', long = "qp", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_QPS as i64))]
     pub qps: u32,
+
+    /// Threads of each end, with a core, queue pairs and a connection of their own; bandwidth only
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS as i64))]
+    pub threads: u32,
 
     /// Send queue depth of each queue pair; for bandwidth the most messages outstanding [default: 128, less for many
     /// queue pairs]
@@ -291,6 +295,9 @@ pub struct TcpArgs {
 
 /// Most queue pairs of a thread: their index has a part of a work request's identifier.
 pub const MOST_QPS: u32 = 4096;
+
+/// Most threads of an end.
+pub const MOST_THREADS: u32 = 256;
 
 /// Most buffers.
 pub const MOST_BUFFERS: u32 = 1 << 20;

@@ -80,7 +80,7 @@ impl Cores {
     pub fn choose(&self, taken: &[usize]) -> Option<Choice> {
         let core = self.allowed.iter().copied().min_by_key(|&core| {
             (
-                taken.contains(&core),
+                taken.iter().filter(|other| **other == core).count(),
                 self.is_sibling(core, taken),
                 self.is_local(core) == Some(false),
                 core == 0,
@@ -88,6 +88,19 @@ impl Cores {
             )
         })?;
         Some(self.describe(core, taken))
+    }
+
+    /// The cores for the threads of one end that takes `first`: one after the other as by [`Cores::choose`]. Empty where
+    /// there are none to choose from.
+    pub fn team(&self, first: Option<usize>, threads: usize, taken: &[usize]) -> Vec<usize> {
+        let mut all = taken.to_vec();
+        all.extend(first);
+        while all.len() < taken.len() + threads
+            && let Some(choice) = self.choose(&all)
+        {
+            all.push(choice.core);
+        }
+        all.split_off(taken.len())
     }
 
     /// What is to be said about a core that a person chose.
@@ -164,6 +177,15 @@ mod tests {
         }
         put(dir.path(), "sys/class/infiniband/mlx5_0/device/local_cpulist", "2-3,6-7\n");
         Cores::read_from(dir.path(), allowed.to_vec(), Some("mlx5_0"))
+    }
+
+    #[test]
+    fn a_team_takes_cores_one_after_the_other_and_shares_them_when_there_are_no_more() {
+        let cores = machine(&[0, 1, 2, 3]);
+        assert_eq!(cores.team(None, 3, &[]), [2, 3, 1]);
+        assert_eq!(cores.team(Some(1), 3, &[2]), [1, 3, 0]);
+        let shared = machine(&[2, 3]).team(None, 4, &[]);
+        assert_eq!((&shared[..2], shared.len()), (&[2, 3][..], 4));
     }
 
     fn choice(cores: &Cores, taken: &[usize]) -> (usize, Option<bool>, bool, bool) {

@@ -17,15 +17,6 @@ use crate::sys;
 pub struct DeviceCounters(pub BTreeMap<String, u64>);
 
 impl DeviceCounters {
-    /// The sums of what two have.
-    #[must_use]
-    pub fn plus(mut self, other: Self) -> Self {
-        for (name, count) in other.0 {
-            *self.0.entry(name).or_default() += count;
-        }
-        self
-    }
-
     /// All counters of a port that can be read now. A device without any, as an emulated one, has an empty set.
     pub fn read(device: &str, port: u8) -> Self {
         Self::read_from(Path::new("/"), device, port)
@@ -53,10 +44,11 @@ impl DeviceCounters {
     }
 }
 
-/// What the kernel counts of one TCP connection, under the names of `ss(8)`; empty for other sockets.
-pub fn connection_counters(socket: BorrowedFd<'_>) -> DeviceCounters {
-    let retransmits = sys::socket::retransmits(socket).map(|count| ("retrans".to_owned(), count.into()));
-    DeviceCounters(retransmits.into_iter().collect())
+/// What the kernel counts of TCP connections together, under the names of `ss(8)`; empty for other sockets.
+pub fn connection_counters<'f>(sockets: impl IntoIterator<Item = BorrowedFd<'f>>) -> DeviceCounters {
+    let counts = sockets.into_iter().flat_map(sys::socket::retransmits);
+    let sum = counts.map(u64::from).reduce(|sum, count| sum + count);
+    DeviceCounters(sum.map(|sum| ("retrans".to_owned(), sum)).into_iter().collect())
 }
 
 /// What was counted between two readings. A counter that went back was reset or taken away in between, and has no

@@ -43,6 +43,27 @@ pub struct CpuUse {
     pub steal_ns: Option<u64>,
 }
 
+impl CpuUse {
+    /// What this thread and another have used together; what only one of them knows is not known.
+    #[must_use]
+    pub fn and(self, other: &Self) -> Self {
+        let both = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
+        Self {
+            total_ns: self.total_ns + other.total_ns,
+            user_ns: self.user_ns + other.user_ns,
+            system_ns: self.system_ns + other.system_ns,
+            voluntary_switches: self.voluntary_switches + other.voluntary_switches,
+            involuntary_switches: self.involuntary_switches + other.involuntary_switches,
+            minor_faults: self.minor_faults + other.minor_faults,
+            major_faults: self.major_faults + other.major_faults,
+            migrated: self.migrated || other.migrated,
+            core: self.core,
+            ready_wait_ns: both(self.ready_wait_ns, other.ready_wait_ns),
+            steal_ns: both(self.steal_ns, other.steal_ns),
+        }
+    }
+}
+
 /// Measures the thread that started it.
 #[derive(Debug)]
 pub struct CpuMeter {

@@ -14,6 +14,7 @@ pub mod floor;
 pub mod histogram;
 pub mod latency;
 mod medians;
+mod together;
 pub mod watch;
 
 pub use bandwidth::{BandwidthSample, Interval, Sink, Stream};
@@ -21,6 +22,7 @@ pub use both::{Both, TwoWay};
 pub use clock::{Clock, ClockReport, ClockSource, Counter, Epoch, Raw, Ticks};
 pub use histogram::LatencyHistogram;
 pub use latency::RoundTrip;
+pub use together::together;
 pub use watch::{Halt, Sleep, Spin, Waiting, Wake, Watch};
 
 /// When a measurement ends.

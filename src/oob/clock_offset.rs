@@ -1,111 +1,173 @@
-//! How far the clocks of the two ends are apart, from small messages over the control connection.
+//! How far the clocks of the two ends are apart, found over the control connection as NTP finds it (RFC 5905, 8): the
+//! server's reading is taken to have been made half way between the client's question and the answer. The shortest of
+//! many round trips had the least in its way, and half of it is how far that may be off.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::Control;
-use crate::error::Result;
+use crate::error::{Error, Result, Step};
 
-/// The server's clock less the client's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Questions asked. They take a few milliseconds over a network of one host or rack.
+const QUESTIONS: u32 = 32;
+
+/// Longest wait for an answer.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// The server's clock against the client's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offset {
-    /// In ns, each clock counting from its own start.
+    /// What the server's clock shows less what the client's shows at the same moment, in ns.
     pub ns: i64,
-    /// It may be off by as much, either way: half of the shortest round trip, since the answer may have left at any
-    /// moment within it.
+    /// The truth is within this of it, in ns, however the way there and the way back differ.
     pub uncertainty_ns: u64,
 }
 
-/// Client: what time is it?
-#[derive(Debug, Serialize, Deserialize)]
-struct Ask {}
-
-/// Server: this, in ns since its start.
-#[derive(Debug, Serialize, Deserialize)]
-struct Time {
-    at_ns: u64,
+/// Client: what does your clock show?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Question {
+    /// Questions that follow this one.
+    left: u32,
 }
 
-/// Round trips. The shortest counts: it waited least.
-const ROUND_TRIPS: usize = 16;
+/// Server: this, in ns since an epoch of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Reading {
+    ns: u64,
+}
 
-/// Longest wait for one.
-const ANSWER: Duration = Duration::from_secs(15);
+/// One question and its answer, in ns of the clock that was read.
+#[derive(Debug, Clone, Copy)]
+struct Trip {
+    sent: u64,
+    answered: u64,
+    received: u64,
+}
 
-/// Asks the server, which answers by [`answer_offset`] at the same place. `now_ns` reads this end's clock.
+impl Trip {
+    fn took(self) -> u64 {
+        self.received.saturating_sub(self.sent)
+    }
+}
+
+impl Offset {
+    /// From the shortest trip; `None` without any.
+    fn of(trips: impl IntoIterator<Item = Trip>) -> Option<Self> {
+        let shortest = trips.into_iter().min_by_key(|trip| trip.took())?;
+        let middle = i128::from(shortest.sent) + i128::from(shortest.took() / 2);
+        let ns = i128::from(shortest.answered) - middle;
+        Some(Self {
+            ns: i64::try_from(ns).unwrap_or(if ns < 0 { i64::MIN } else { i64::MAX }),
+            uncertainty_ns: shortest.took().div_ceil(2),
+        })
+    }
+
+    /// A moment of the server's clock as the client's would have shown it, in ns; 0 where that was before its epoch.
+    pub fn to_client(self, server_ns: u64) -> u64 {
+        let ns = i128::from(server_ns) - i128::from(self.ns);
+        u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+/// Finds the offset of the server's clock, at the client: the server is in [`answer_offset`] meanwhile. `now` reads the
+/// clock in ns since any epoch.
 ///
 /// # Errors
 /// The peer's error, or that it does not answer.
-pub fn measure_offset(control: &mut Control, now_ns: impl Fn() -> u64) -> Result<Offset> {
-    let mut best = Offset { ns: 0, uncertainty_ns: u64::MAX };
-    for _ in 0..ROUND_TRIPS {
-        let asked = now_ns();
-        control.send(&Ask {})?;
-        let Time { at_ns } = control.recv("the time at the server", ANSWER)?;
-        let answered = now_ns();
-        let offset = between(asked, at_ns, answered);
-        if offset.uncertainty_ns < best.uncertainty_ns {
-            best = offset;
-        }
+pub fn measure_offset(control: &mut Control, now: impl Fn() -> u64) -> Result<Offset> {
+    let mut trips = Vec::with_capacity(QUESTIONS as usize);
+    for left in (0..QUESTIONS).rev() {
+        let sent = now();
+        control.send(&Question { left })?;
+        let Reading { ns: answered } = control.recv("the reading of the server's clock", ANSWER)?;
+        trips.push(Trip { sent, answered, received: now() });
     }
-    Ok(best)
+    Offset::of(trips).ok_or_else(|| Error::failed(Step::Exchange, "no question about the clock was asked"))
 }
 
-/// Answers [`measure_offset`].
+/// Answers the client's [`measure_offset`] until it has asked its last question. `now` reads the clock in ns since any
+/// epoch.
 ///
 /// # Errors
 /// The peer's error, or that it does not ask.
-pub fn answer_offset(control: &mut Control, now_ns: impl Fn() -> u64) -> Result<()> {
-    for _ in 0..ROUND_TRIPS {
-        let Ask {} = control.recv("the client's question for the time", ANSWER)?;
-        control.send(&Time { at_ns: now_ns() })?;
+pub fn answer_offset(control: &mut Control, now: impl Fn() -> u64) -> Result<()> {
+    loop {
+        let Question { left } = control.recv("a question about the clock", ANSWER)?;
+        control.send(&Reading { ns: now() })?;
+        if left == 0 {
+            return Ok(());
+        }
     }
-    Ok(())
-}
-
-/// The offset if the answer was given half way between, and how far it may have been from there.
-fn between(asked: u64, at: u64, answered: u64) -> Offset {
-    let round_trip = answered.saturating_sub(asked);
-    let middle = i128::from(asked) + i128::from(round_trip / 2);
-    let ns = i128::from(at) - middle;
-    Offset { ns: ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64, uncertainty_ns: round_trip.div_ceil(2) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Instant;
+
     use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]
-        fn the_true_offset_is_within_the_uncertainty(
-            asked in 0u64..1 << 40, there in 0u64..1 << 30, back in 0u64..1 << 30, offset in -(1i64 << 40)..1 << 40,
+        fn the_truth_is_within_the_uncertainty_however_lopsided_the_ways(
+            offset in -1_000_000_000_000i64..1_000_000_000_000,
+            ways in proptest::collection::vec((0u64..10_000_000, 0u64..10_000_000), 1..50),
         ) {
-            let at = (asked + there) as i64 + offset;
-            prop_assume!(at >= 0);
-            let found = between(asked, at as u64, asked + there + back);
-            prop_assert!(found.ns.abs_diff(offset) <= found.uncertainty_ns, "{found:?}");
+            let mut at = 2_000_000_000_000u64;
+            let trips: Vec<Trip> = ways.iter().map(|&(there, back)| {
+                let sent = at;
+                let answered = (sent + there).checked_add_signed(offset).unwrap();
+                at += there + back + 5;
+                Trip { sent, answered, received: sent + there + back }
+            }).collect();
+            let found = Offset::of(trips).unwrap();
+            prop_assert!(found.ns.abs_diff(offset) <= found.uncertainty_ns, "{:?}", found);
+            let shortest = ways.iter().map(|(there, back)| there + back).min().unwrap();
+            prop_assert_eq!(found.uncertainty_ns, shortest.div_ceil(2));
         }
     }
 
     #[test]
-    fn a_time_from_the_network_may_be_anything() {
-        assert_eq!(between(5, u64::MAX, 9).ns, i64::MAX);
-        assert_eq!(between(u64::MAX, 0, 0), Offset { ns: i64::MIN, uncertainty_ns: 0 });
+    fn equal_ways_give_the_offset_exactly() {
+        let trip = |sent, way: u64| Trip { sent, answered: sent + way + 7_000, received: sent + 2 * way };
+        let found = Offset::of([trip(100, 900), trip(3_000, 40), trip(9_000, 500)]).unwrap();
+        assert_eq!(found, Offset { ns: 7_000, uncertainty_ns: 40 });
+        assert_eq!(found.to_client(10_000), 3_000);
+        assert_eq!(found.to_client(6_999), 0);
+        assert_eq!(Offset::of([]), None);
     }
 
     #[test]
-    fn two_ends_agree_over_a_connection() {
+    fn clocks_that_disagree_beyond_all_measure_do_not_overflow() {
+        let trip = Trip { sent: u64::MAX, answered: 0, received: 0 };
+        assert_eq!(Offset::of([trip]).unwrap().ns, i64::MIN);
+        let trip = Trip { sent: 0, answered: u64::MAX, received: 1 };
+        assert_eq!(Offset::of([trip]).unwrap().ns, i64::MAX);
+    }
+
+    #[test]
+    fn two_ends_find_how_their_clocks_differ() {
+        const AHEAD: u64 = 5_000_000_000;
         let (mut client, mut server) = Control::pair().unwrap();
-        let start = std::time::Instant::now();
-        let ahead = 1_000_000_000;
-        let now = move || start.elapsed().as_nanos() as u64;
+        let epoch = Instant::now();
+        let ns = move || epoch.elapsed().as_nanos() as u64;
         std::thread::scope(|scope| {
-            let answers = scope.spawn(|| answer_offset(&mut server, move || now() + ahead));
-            let offset = measure_offset(&mut client, now).unwrap();
-            answers.join().unwrap().unwrap();
-            assert!(offset.ns.abs_diff(ahead as i64) <= offset.uncertainty_ns, "{offset:?}");
+            let answering = scope.spawn(move || answer_offset(&mut server, || ns() + AHEAD));
+            let found = measure_offset(&mut client, ns).unwrap();
+            answering.join().unwrap().unwrap();
+            assert!(found.ns.abs_diff(AHEAD as i64) <= found.uncertainty_ns, "{found:?}");
         });
+    }
+
+    #[test]
+    fn a_peer_that_has_gone_is_an_error() {
+        let (mut client, server) = Control::pair().unwrap();
+        drop(server);
+        assert!(measure_offset(&mut client, || 0).is_err());
+        let (client, mut server) = Control::pair().unwrap();
+        drop(client);
+        assert!(answer_offset(&mut server, || 0).is_err());
     }
 }

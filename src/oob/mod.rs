@@ -12,7 +12,7 @@
 //! What the messages of a run are and in which order they go is decided in the session. A second protocol (stock
 //! perftest as the peer) would be a sibling of [`Control`]: the session asks either for the peer's facts.
 
-mod clock_offset;
+pub mod clock_offset;
 mod connect;
 mod control;
 mod frame;
@@ -26,7 +26,6 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use clock_offset::{Offset, answer_offset, measure_offset};
 pub use connect::{LocalEnd, Target, connect, connect_data};
 pub use control::Control;
 pub use frame::MAX_FRAME;

@@ -19,8 +19,10 @@ pub struct Proposal {
     pub shape: Shape,
     /// Paths it wants measured.
     pub transports: Vec<Transport>,
-    /// The core it runs on, so that a server on the same host takes another.
-    pub core: Option<usize>,
+    /// The cores it runs on, so that a server on the same host takes others.
+    pub cores: Vec<usize>,
+    /// Threads of each end.
+    pub threads: u32,
     /// Identifies the run in the documents of both ends.
     pub run_id: String,
 }

@@ -1,7 +1,7 @@
 //! What a server looks at before it agrees to a client's test. Numbers from the network are checked here, once.
 
 use super::{Shape, Site, Test, Transport, binary};
-use crate::cli::{MOST_BUFFERS, MOST_QPS};
+use crate::cli::{MOST_BUFFERS, MOST_QPS, MOST_THREADS};
 use crate::error::{Error, Kind, Result, Step};
 use crate::measure::Stop;
 use crate::ops::Verb;
@@ -60,10 +60,11 @@ impl Test {
                 return refuse(format!("{name} {count} is outside 1 to {LONGEST_LIST}"));
             }
         }
-        if self.stop == Stop::Count(0) || self.transports.is_empty() || self.threads != 1 {
-            return refuse(
-                "a test without messages, paths or threads, or with more than this version has".into(),
-            );
+        if self.stop == Stop::Count(0) || self.transports.is_empty() {
+            return refuse("a test without messages or paths".into());
+        }
+        if !(1..=MOST_THREADS).contains(&self.threads) {
+            return refuse(format!("--threads {} is outside 1 to {MOST_THREADS}", self.threads));
         }
         if !(1..=MOST_QPS).contains(&self.qps) {
             return refuse(format!("-q {} is outside 1 to {MOST_QPS}", self.qps));

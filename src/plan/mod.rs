@@ -21,7 +21,7 @@ pub use admit::{other_test, tcp_only_server};
 pub use resolve::resolve;
 pub use tcp::TcpOptions;
 
-pub use crate::cli::HOP_LIMIT;
+pub use crate::cli::{HOP_LIMIT, MOST_THREADS};
 
 /// Latency or bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -165,6 +165,11 @@ pub struct Test {
 }
 
 impl Test {
+    /// TCP connections that carry data: one for each thread, and one for each direction of several at once.
+    pub fn connections(&self) -> u32 {
+        if self.bidirectional { 2 * self.threads } else { self.threads }
+    }
+
     /// Whether a path is measured.
     pub fn measures(&self, transport: Transport) -> bool {
         self.transports.contains(&transport)

@@ -132,7 +132,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         qps: queues.qps,
         shared_receive: queues.srq,
         buffers: args.memory.buffers,
-        threads: 1,
+        threads: queues.threads,
         memory: if args.memory.hugepages { MemoryKind::HugePages } else { MemoryKind::Anonymous },
         relaxed_ordering: args.memory.relaxed_ordering,
         on_demand_paging: args.memory.odp,
@@ -262,6 +262,12 @@ impl Test {
             (Shape::Latency, Some(_)) => {
                 return refuse("--buffers is for bandwidth tests".into(), "leave --buffers away");
             }
+            (Shape::Latency, None) if self.threads > 1 => {
+                return refuse(
+                    format!("--threads {} is for bandwidth tests", self.threads),
+                    "leave --threads away",
+                );
+            }
             (Shape::Latency, None) if self.qps > 1 => {
                 return refuse(format!("-q {} is for bandwidth tests", self.qps), "leave -q away");
             }
@@ -272,6 +278,14 @@ impl Test {
                 );
             }
             _ => {}
+        }
+        if let Stop::Count(count) = self.stop
+            && count < self.threads.into()
+        {
+            return refuse(
+                format!("-n {count} leaves some of --threads {} without a message", self.threads),
+                "raise -n, or lower --threads",
+            );
         }
         Ok(())
     }
@@ -329,6 +343,9 @@ mod tests {
             (Verb::Send, Shape::Latency, "--no-tcp --tcp-zerocopy", "--tcp-zerocopy"),
             (Verb::Send, Shape::Latency, "--no-tcp --tcp-sndbuf 1M", "--tcp-sndbuf"),
             (Verb::Send, Shape::Latency, "-u 20 --stall-timeout 5", "--stall-timeout"),
+            (Verb::Send, Shape::Latency, "-b", "-b"),
+            (Verb::Send, Shape::Bandwidth, "-b --threads 2", "--threads"),
+            (Verb::Send, Shape::Bandwidth, "-b --tcp-zerocopy", "--tcp-zerocopy"),
             (Verb::Send, Shape::Latency, "--json - --csv -", "--json and --csv"),
             (Verb::Send, Shape::Latency, "host -p 0", "-p 0"),
         ] {

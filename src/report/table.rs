@@ -206,6 +206,11 @@ fn details(row: &ResultRow, basis: Option<Basis>) -> Vec<String> {
     if let Some(line) = directions(row) {
         details.push(line);
     }
+    if !row.threads.is_empty() {
+        let rate = |bytes_per_s: Option<f64>| significant(bytes_per_s.map(|rate| rate * 8.0 / 1e9), 15);
+        let each: Vec<String> = row.threads.iter().map(|thread| rate(thread.bytes_per_s)).collect();
+        details.push(format!("threads {} Gb/s", each.join("  ")));
+    }
     if row.lost.is_some_and(|lost| lost > 0) {
         let [sent, received, lost] = [row.sent, row.received, row.lost].map(|messages| count(messages, 20));
         details.push(format!("sent {sent}, received {received}, lost {lost}"));

@@ -23,7 +23,8 @@ pub use end::{Buffers, Claims, ClockFacts, Device, End, Gid, GidType, LinkLayer,
 pub use identity::{run_id, timestamp};
 pub use latency::{Basis, Histogram, Latency};
 pub use row::{
-    Bandwidth, Counters, Cpu, CpuUse, Direction, Point, ResultRow, RowInterval, Uncertainty, Validity,
+    Bandwidth, Counters, Cpu, CpuUse, Direction, Point, ResultRow, RowInterval, ThreadRate, Uncertainty,
+    Validity,
 };
 pub use test::{StopRecord, TestRecord};
 

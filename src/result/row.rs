@@ -108,6 +108,10 @@ pub struct ResultRow {
     /// `null` where messages went one way at a time.
     #[serde(default)]
     pub overlap: Option<Overlap>,
+    /// What each of the client's threads measured, where there are several; `bandwidth` is all of it in the window from
+    /// the first one's start to the last one's end.
+    #[serde(default)]
+    pub threads: Vec<ThreadRate>,
     /// What held the rate where it was, when the tool can tell, such as `schedule` or `line_rate`.
     pub limited_by: Option<String>,
     /// How far the clock and the loop themselves blur the numbers.
@@ -143,6 +147,7 @@ impl ResultRow {
             intervals: Vec::new(),
             directions: Vec::new(),
             overlap: None,
+            threads: Vec::new(),
             limited_by: None,
             uncertainty: Uncertainty::default(),
             cpu: Cpu::default(),
@@ -275,6 +280,21 @@ pub struct RowInterval {
     pub messages: u64,
     /// Payload bytes a second in it; `null` in a latency test.
     pub bytes_per_s: Option<f64>,
+}
+
+/// The rate of one thread, in its own window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ThreadRate {
+    /// The core it ran on; `null` when not known.
+    pub core: Option<usize>,
+    /// Messages completed in its window.
+    pub messages: u64,
+    /// Length of its window.
+    pub window_s: f64,
+    /// Payload bytes a second.
+    pub bytes_per_s: Option<f64>,
+    /// Messages a second.
+    pub messages_per_s: Option<f64>,
 }
 
 /// How far the numbers are blurred by what measures them. Nothing is subtracted.

@@ -9,8 +9,8 @@ use super::row::row_interval;
 use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, BandwidthSample, Load};
 use crate::measure::{Both, Clock, ClockSource, Counter, Halt, Raw, Sleep, Spin, Ticks, TwoWay, Waiting};
+use crate::oob::clock_offset::{Offset, answer_offset, measure_offset};
 use crate::oob::run::{Done, Phase, Ready, Report, Streamed};
-use crate::oob::{Offset, answer_offset, measure_offset};
 use crate::ops::{Op, Visitor};
 use crate::plan::{Side, Transport, Wait};
 use crate::result::{DirectionRow, Overlap, ResultRow, RowInterval, Span};
@@ -58,7 +58,7 @@ impl AtEnd<'_> {
         let point =
             Point { lane: self.lane, transport: self.transport, size: self.size, sample: self.sample };
         if self.transport == Transport::Tcp {
-            let (Some(one), Some(other)) = (&self.paths.tcp, &self.paths.tcp_back) else {
+            let [one, other] = &self.paths.tcp[..] else {
                 return Err(missing());
             };
             let (out, into) = match point.lane.control.side() {
@@ -68,7 +68,7 @@ impl AtEnd<'_> {
             let slots = rdma::Layout::of(&point.lane.test)?.slots;
             return point.run::<_, W>(&mut tcp::Duplex::<O>::new(out, into, size, slots)?);
         }
-        let rdma = self.paths.rdma.as_mut().ok_or_else(missing)?;
+        let rdma = self.paths.rdma.first_mut().ok_or_else(missing)?;
         let test = &point.lane.test;
         match (test.qps, test.post_list) {
             (1, 1) if !test.shared_receive => {
@@ -321,13 +321,13 @@ pub fn of_both(row: ResultRow, sample: &BandwidthSample, measured: Option<&Measu
     };
     let Back { taken, streamed, offset } = back;
     let ours = Span { start_ns: measured.opened_ns as i64, length_ns: measured.window_ns };
-    let start_ns = (streamed.opened_ns as i64).saturating_sub(offset.ns);
+    let start_ns = offset.to_client(streamed.opened_ns) as i64;
     let theirs = Span { start_ns, length_ns: streamed.window_ns };
     there.start_s = Some(ours.start_ns as f64 / 1e9);
     let window = Duration::from_nanos(streamed.window_ns);
     let mut back =
         DirectionRow::new(Side::Server, size, streamed.messages, window, streamed.intervals.clone());
-    back.start_s = Some(start_ns.max(0) as f64 / 1e9);
+    back.start_s = Some(start_ns as f64 / 1e9);
     let overlap = Overlap::of(ours, theirs, offset.ns, offset.uncertainty_ns);
     let mut row = row.with_directions(vec![there, back], Some(overlap));
     let sent = measured.sent.saturating_add(streamed.posted);

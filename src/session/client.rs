@@ -7,10 +7,12 @@ use super::establish::{self, Agreed, Paths};
 use super::lane::{LAST_WORD, Lane, STEP};
 use super::phase::{self, Measured};
 use super::row::{Recorder, disturbances, row};
-use super::{Process, ends};
+use super::{Process, ends, threads};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
-use crate::measure::{Clock, ClockSource, Counter, Raw, Sleep, Spin, Ticks, Waiting, floor};
+use crate::measure::{
+    Clock, ClockSource, Counter, Raw, Sleep, Spin, Stream, Ticks, Waiting, floor, together,
+};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
 use crate::ops::{Op, Visitor};
@@ -20,6 +22,7 @@ use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
 use crate::transport::rdma::{self, Lists, Port, Single};
 use crate::transport::tcp;
+use crate::transport::{Counted, Payload};
 
 /// Measures against the server on `host`.
 ///
@@ -52,15 +55,21 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
     if let Some(core) = core {
         host::pin(core)?;
     }
-    let session = Session { plan, process, identity, core };
+    let cores = cores.team(core, plan.test.threads as usize, &[]);
+    let session = Session { plan, process, identity, cores: cores.clone() };
     let negotiated = session.negotiate(&mut control, port.as_ref(), document);
     let Agreement { test, mut paths, clock, shares_core } =
         negotiated.inspect_err(|error| control.send_error(error))?;
     let device = port.as_ref().map(|port| (port.context().clone(), port.number()));
-    let sockets = paths.sockets();
+    let sockets = paths.tcp.iter().filter_map(|tcp| tcp.stream().try_clone().ok()).collect();
     let (signalled, troubles) = (process.signalled, Default::default());
-    let mut lane = Lane { control, test, clock, shares_core, signalled, device, sockets, troubles };
+    let mut lane = Lane { control, test, clock, cores, shares_core, signalled, device, sockets, troubles };
     session.measure(&mut lane, &mut paths, document).inspect_err(|error| lane.control.send_error(error))
+}
+
+/// Some threads have one core together.
+pub fn has_twins(cores: &[usize]) -> bool {
+    cores.iter().enumerate().any(|(index, core)| cores[..index].contains(core))
 }
 
 /// Who speaks, for the preamble.
@@ -92,7 +101,7 @@ struct Session<'a> {
     plan: &'a Plan,
     process: &'a Process<'a>,
     identity: Identity,
-    core: Option<usize>,
+    cores: Vec<usize>,
 }
 
 impl Session<'_> {
@@ -110,7 +119,8 @@ impl Session<'_> {
             verb: test.verb,
             shape: test.shape,
             transports: test.transports.clone(),
-            core: self.core,
+            cores: self.cores.clone(),
+            threads: test.threads,
             run_id: document.run_id.clone(),
         })?;
         let offer: Offer = control.recv("the server's offer", STEP)?;
@@ -132,30 +142,30 @@ impl Session<'_> {
         let mut server = control.peer_addr();
         let mut from = LocalEnd::default();
         if let (Some(port), Some(agreed)) = (port, &agreed) {
-            let rdma = establish::connect_rdma(control, port, &test, Side::Client, agreed)?;
-            observer.explain(&format!(
-                "queue pair {:#08x}: inline {} B granted of {} B asked for",
-                rdma.qp_number(),
-                rdma.caps().max_inline,
-                test.max_inline
-            ));
+            let rdma = establish::connect_all(control, port, &test, Side::Client, agreed)?;
+            for thread in &rdma {
+                observer.explain(&format!(
+                    "queue pair {:#08x}: inline {} B granted of {} B asked for",
+                    thread.qp_number(),
+                    thread.caps().max_inline,
+                    test.max_inline
+                ));
+            }
             establish::note_path(document, port, agreed, &rdma);
-            paths.rdma = Some(rdma);
+            paths.rdma = rdma;
             if let Some((ours, theirs)) = ends::addresses(&agreed.choice) {
                 server.set_ip(theirs);
                 from.address = Some(SocketAddr::new(ours, 0));
             }
         }
         if test.measures(Transport::Tcp) {
-            let stream = self.connect_data(control, server, from.clone(), &token, document)?;
-            let numa = self.plan.site.numa;
-            let tcp = establish::connect_tcp(control, stream, &test, Side::Client, numa)?;
-            establish::note_socket(document, &tcp);
-            paths.tcp = Some(tcp);
-            if test.bidirectional {
-                let stream = self.connect_data(control, server, from, &token, document)?;
-                let back = establish::connect_tcp(control, stream, &test, Side::Client, numa)?;
-                paths.tcp_back = Some(back);
+            for _ in 0..test.connections() {
+                let stream = self.connect_data(control, server, &from, &token, document)?;
+                let tcp = establish::connect_tcp(control, stream, &test, Side::Client, self.plan.site.numa)?;
+                paths.tcp.push(tcp);
+            }
+            if let Some(tcp) = paths.tcp.first() {
+                establish::note_socket(document, tcp);
             }
         }
         // Before the ends introduce themselves: the other end's document has this clock too.
@@ -165,7 +175,7 @@ impl Session<'_> {
             ends::add_clock(end, &clock);
         }
         establish::introduce(control, document)?;
-        Ok(Agreement { test, paths, clock, shares_core: offer.shares_core })
+        Ok(Agreement { test, paths, clock, shares_core: offer.shares_core || has_twins(&self.cores) })
     }
 
     /// Chooses the path, and cuts a sweep to what both devices take.
@@ -207,7 +217,7 @@ impl Session<'_> {
         &self,
         control: &mut Control,
         server: SocketAddr,
-        from: LocalEnd,
+        from: &LocalEnd,
         token: &oob::Token,
         document: &mut Document,
     ) -> Result<std::net::TcpStream> {
@@ -215,7 +225,7 @@ impl Session<'_> {
         let stop = Some(self.process.signalled);
         let beside = control.peer_addr();
         let timeout = if server == beside { STEP } else { STEP / 5 };
-        let first = oob::connect_data(server, token, &self.identity, &from, timeout, stop);
+        let first = oob::connect_data(server, token, &self.identity, from, timeout, stop);
         let outcome = match first {
             Err(error) if server != beside && error.kind != Kind::Interrupted => {
                 document.warn(
@@ -235,8 +245,7 @@ impl Session<'_> {
     fn measure(&self, lane: &mut Lane, paths: &mut Paths, document: &mut Document) -> Result<()> {
         let loop_ns = empty_loop(lane);
         if lane.shares_core {
-            document
-                .warn("shared_core", "both ends share one core: each yields it to the other while it waits");
+            document.warn("shared_core", "threads share a core: each yields it to the others while it waits");
         }
         let observer = self.process.observer;
         observer.connected(document);
@@ -335,45 +344,59 @@ impl AtClient<'_> {
         let (pulls, size) = (O::FACTS.pulls(), size as usize);
         match (transport, lane.test.shape) {
             (Transport::Rdma, Shape::Latency) => {
-                let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
+                let rdma = paths.rdma.first_mut().ok_or_else(missing)?;
                 let mut path = rdma::PingPong::<O, W>::new(rdma, size);
                 phase::latency_client(lane, &mut path, transport, &mut recorder.histogram)
             }
             (Transport::Tcp, Shape::Latency) => {
-                let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
+                let tcp = paths.tcp.first().ok_or_else(missing)?;
                 let mut path = tcp::PingPong::<O, W, S>::new(tcp, size)?;
                 phase::latency_client(lane, &mut path, transport, &mut recorder.histogram)
             }
             (Transport::Rdma, Shape::Bandwidth) => {
-                let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
-                let sample = &mut recorder.sample;
+                let rdma = paths.rdma.iter_mut();
                 match (lane.test.qps, lane.test.post_list) {
                     (1, 1) => {
-                        let mut path = rdma::Streamer::<O, W, Single>::new(rdma, size);
-                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                        let paths = rdma.map(|rdma| rdma::Streamer::<O, W, Single>::new(rdma, size));
+                        stream(lane, paths.collect(), transport, pulls, recorder)
                     }
                     (1, _) => {
-                        let mut path = rdma::Streamer::<O, W, Lists>::new(rdma, size);
-                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                        let paths = rdma.map(|rdma| rdma::Streamer::<O, W, Lists>::new(rdma, size));
+                        stream(lane, paths.collect(), transport, pulls, recorder)
                     }
                     (_, 1) => {
-                        let mut path = rdma::Spreader::<O, W, Single>::new(rdma, size);
-                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                        let paths = rdma.map(|rdma| rdma::Spreader::<O, W, Single>::new(rdma, size));
+                        stream(lane, paths.collect(), transport, pulls, recorder)
                     }
                     _ => {
-                        let mut path = rdma::Spreader::<O, W, Lists>::new(rdma, size);
-                        phase::bandwidth_client(lane, &mut path, transport, pulls, sample)
+                        let paths = rdma.map(|rdma| rdma::Spreader::<O, W, Lists>::new(rdma, size));
+                        stream(lane, paths.collect(), transport, pulls, recorder)
                     }
                 }
             }
             (Transport::Tcp, Shape::Bandwidth) => {
-                let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
                 let slots = rdma::Layout::of(&lane.test)?.slots;
-                let mut path = tcp::Streamer::<O, W, S>::new(tcp, size, slots)?;
-                phase::bandwidth_client(lane, &mut path, transport, pulls, &mut recorder.sample)
+                let paths = paths.tcp.iter_mut().map(|tcp| tcp::Streamer::<O, W, S>::new(tcp, size, slots));
+                stream(lane, paths.collect::<Result<_>>()?, transport, pulls, recorder)
             }
         }
     }
+}
+
+/// A bandwidth point over one path, or over one of each thread.
+fn stream<P: Stream + Payload + Counted + Send>(
+    lane: &mut Lane,
+    mut paths: Vec<P>,
+    transport: Transport,
+    pulls: bool,
+    recorder: &mut Recorder,
+) -> Result<Measured> {
+    if let [path] = &mut paths[..] {
+        return phase::bandwidth_client(lane, path, transport, pulls, &mut recorder.sample);
+    }
+    let measured = threads::bandwidth_client(lane, &mut paths, transport, pulls, &mut recorder.threads);
+    recorder.sample = together(&recorder.threads, &lane.clock);
+    measured
 }
 
 /// What the loop of this test costs on this core when the path costs nothing.

@@ -17,20 +17,11 @@ use crate::transport::tcp::Tcp;
 /// The paths of a run, through all its points.
 #[derive(Default)]
 pub struct Paths {
-    /// Connected queue pair.
-    pub rdma: Option<Rdma>,
-    /// Connected socket.
-    pub tcp: Option<Tcp>,
-    /// Another one for the server's direction, where messages go both ways.
-    pub tcp_back: Option<Tcp>,
-}
-
-impl Paths {
-    /// The connected sockets.
-    pub fn sockets(&self) -> Vec<TcpStream> {
-        let all = [&self.tcp, &self.tcp_back].into_iter().flatten();
-        all.filter_map(|tcp| tcp.stream().try_clone().ok()).collect()
-    }
+    /// Connected queue pairs of each thread.
+    pub rdma: Vec<Rdma>,
+    /// Connected socket of each thread; where messages go both ways, one for those of the client and one for those of the
+    /// server.
+    pub tcp: Vec<Tcp>,
 }
 
 /// The path's choice, and the port facts it was made from: ours and the other end's.
@@ -43,11 +34,25 @@ pub struct Agreed {
     pub theirs: PortFacts,
 }
 
-/// Creates this end's queue pair, exchanges endpoints, and connects. Both ends are in RTS when it returns.
+/// Connects the queue pairs of every thread, one after the other.
+///
+/// # Errors
+/// As [`connect_rdma`].
+pub fn connect_all(
+    control: &mut Control,
+    port: &Port,
+    test: &Test,
+    side: Side,
+    agreed: &Agreed,
+) -> Result<Vec<Rdma>> {
+    (0..test.threads).map(|_| connect_rdma(control, port, test, side, agreed)).collect()
+}
+
+/// Creates this end's queue pairs, exchanges endpoints, and connects. Both ends are in RTS when it returns.
 ///
 /// # Errors
 /// What the device refused, or the peer's error.
-pub fn connect_rdma(
+fn connect_rdma(
     control: &mut Control,
     port: &Port,
     test: &Test,
@@ -65,7 +70,7 @@ pub fn connect_rdma(
     Ok(rdma)
 }
 
-/// Takes the data connection over.
+/// Takes a data connection over.
 ///
 /// # Errors
 /// A socket option was refused, or the peer's error.
@@ -161,8 +166,8 @@ pub fn note_buffers(document: &mut Document, test: &Test, numa: Option<u32>) -> 
 }
 
 /// Notes the choice of the path in this end's facts.
-pub fn note_path(document: &mut Document, port: &Port, agreed: &Agreed, rdma: &Rdma) {
-    if let Some(end) = &mut document.local {
+pub fn note_path(document: &mut Document, port: &Port, agreed: &Agreed, rdma: &[Rdma]) {
+    if let (Some(end), Some(rdma)) = (&mut document.local, rdma.first()) {
         ends::add_path(end, port, &agreed.choice, rdma);
     }
 }

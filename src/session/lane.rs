@@ -38,6 +38,8 @@ pub struct Lane {
     pub test: Test,
     /// Calibrated.
     pub clock: Clock,
+    /// Those of this end's threads, in order; empty where they may not be chosen.
+    pub cores: Vec<usize>,
     /// Both ends share one core.
     pub shares_core: bool,
     /// Set by a signal.
@@ -86,10 +88,7 @@ impl Lane {
             Transport::Rdma => {
                 self.device.as_ref().map(|(device, port)| DeviceCounters::read(device.device().name(), *port))
             }
-            Transport::Tcp => {
-                let each = self.sockets.iter().map(|socket| host::connection_counters(socket.as_fd()));
-                each.reduce(DeviceCounters::plus)
-            }
+            Transport::Tcp => Some(host::connection_counters(self.sockets.iter().map(AsFd::as_fd))),
         };
         counters.filter(|counters| !counters.0.is_empty())
     }
@@ -176,9 +175,21 @@ impl Meter {
         Self { counters: lane.counters(transport), troubles: lane.troubles().len(), cpu: CpuMeter::start() }
     }
 
-    /// Stops, for a phase of `messages` messages.
+    /// Stops, for a phase of `messages` messages that this thread has measured.
     pub fn stop(self, lane: &Lane, transport: Transport, messages: u64, tally: Tally) -> Cost {
-        let used = self.cpu.and_then(|meter| meter.stop()).ok();
+        let used = self.cpu.as_ref().ok().and_then(|meter| meter.stop().ok());
+        self.stop_with(lane, transport, messages, tally, used)
+    }
+
+    /// Stops, for a phase that other threads have measured, which `used` so much in all.
+    pub fn stop_with(
+        self,
+        lane: &Lane,
+        transport: Transport,
+        messages: u64,
+        tally: Tally,
+        used: Option<host::CpuUse>,
+    ) -> Cost {
         let mut cost = Cost::default();
         if let Some(used) = &used {
             if used.migrated {

@@ -16,6 +16,8 @@ mod loopback;
 mod phase;
 mod row;
 mod server;
+mod team;
+mod threads;
 
 /// What a session tells while it runs. Called between measurements, never inside one.
 pub trait Observer: Sync {

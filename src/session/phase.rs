@@ -55,7 +55,7 @@ pub(super) fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
 }
 
 /// Ends a phase of so many messages on each queue pair, and compares the server's count with it.
-fn end(lane: &mut Lane, step: Step, each: Vec<u64>) -> Result<Report> {
+pub(super) fn end(lane: &mut Lane, step: Step, each: Vec<u64>) -> Result<Report> {
     let sent = each.iter().sum();
     let report: Report = lane.ask(&Done { messages: sent, each }, "the server's report of the phase")?;
     match report.messages {
@@ -107,7 +107,7 @@ pub fn latency_client<P: RoundTrip + Counted>(
     Ok(Measured { sent: warmed + messages, opened_ns, window_ns, cost, report, back: None })
 }
 
-fn begin_over(lane: &mut Lane) -> Result<()> {
+pub(super) fn begin_over(lane: &mut Lane) -> Result<()> {
     lane.control.send(&Phase::Over)
 }
 
@@ -253,7 +253,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
 }
 
 /// Sends `count` messages in batches that have buffers of their own, each checked where it arrives.
-fn check_messages<P: Stream + Payload>(
+pub(super) fn check_messages<P: Stream + Payload>(
     lane: &mut Lane,
     path: &mut P,
     count: u64,

@@ -8,7 +8,9 @@ use super::phase::Measured;
 use crate::measure::clock::TOLERATED_PPM;
 use crate::measure::{BandwidthSample, LatencyHistogram};
 use crate::plan::{Shape, Side, Transport};
-use crate::result::{Bandwidth, Basis, Direction, Document, Point, ResultRow, RowInterval, TestRecord};
+use crate::result::{
+    Bandwidth, Basis, Direction, Document, Point, ResultRow, RowInterval, TestRecord, ThreadRate,
+};
 
 /// What a point has recorded so far, also when it ends early.
 #[derive(Default)]
@@ -17,6 +19,8 @@ pub struct Recorder {
     pub histogram: LatencyHistogram,
     /// Of a bandwidth test.
     pub sample: BandwidthSample,
+    /// Of each thread, where there are several.
+    pub threads: Vec<BandwidthSample>,
 }
 
 /// The row of a point; without `measured` of one that ended early.
@@ -54,6 +58,7 @@ pub fn row(
             row.intervals = sample.intervals.iter().map(|interval| row_interval(interval, size)).collect();
             row.bandwidth = Some(Bandwidth::new(sample.messages, size, window, &row.intervals));
             row = row.with_window(sample.messages, window);
+            row.threads = threads(lane, &recorder.threads, size);
         }
     }
     if measured.is_none() {
@@ -84,6 +89,21 @@ pub fn row(
         }
     }
     if test.bidirectional { both::of_both(row, &recorder.sample, measured) } else { row }
+}
+
+fn threads(lane: &Lane, samples: &[BandwidthSample], size: u64) -> Vec<ThreadRate> {
+    let rate = |(index, sample): (usize, &BandwidthSample)| {
+        let window = Duration::from_nanos(sample.window_ns);
+        let all = Bandwidth::new(sample.messages, size, window, &[]);
+        ThreadRate {
+            core: lane.cores.get(index).copied(),
+            messages: sample.messages,
+            window_s: window.as_secs_f64(),
+            bytes_per_s: all.bytes_per_s,
+            messages_per_s: all.messages_per_s,
+        }
+    };
+    samples.iter().enumerate().map(rate).collect()
 }
 
 /// An interval as the document has it.

@@ -5,19 +5,21 @@ use std::time::Instant;
 use super::both::AtEnd;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, STEP};
-use super::{Process, client, ends, phase};
+use super::{Process, client, ends, phase, threads};
+
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
-use crate::measure::{BandwidthSample, Clock, Sleep, Spin, Waiting};
+use crate::measure::{BandwidthSample, Clock, Sink, Sleep, Spin, Waiting};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{Control, Identity, Incoming, Listener, Token};
 use crate::ops::{Arrival, Op, Peer, Visitor};
-use crate::plan::{self, Plan, Shape, Side, Test, Transport, Wait};
+use crate::plan::{self, MOST_THREADS, Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, Status, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::rdma::{self, Port};
 use crate::transport::tcp;
+use crate::transport::{Aside, Counted, Payload};
 
 /// Serves one test. Strangers and refused clients do not end it.
 ///
@@ -50,7 +52,7 @@ struct Agreement {
     test: Test,
     token: Token,
     agreed: Option<Agreed>,
-    core: Option<usize>,
+    cores: Vec<usize>,
     shares_core: bool,
 }
 
@@ -79,7 +81,8 @@ impl<'a> Server<'a> {
     /// Why the run ended before its end.
     pub fn serve_one(&mut self, document: &mut Document) -> Result<()> {
         let agreement = self.agree(document)?;
-        let Agreement { control, test, token, agreed, core, shares_core } = agreement;
+        let Agreement { control, test, token, agreed, cores, shares_core } = agreement;
+        let core = cores.first().copied();
         document.test = Some(TestRecord::from(&test));
         if let Some(end) = &mut document.local {
             end.core = core;
@@ -93,7 +96,8 @@ impl<'a> Server<'a> {
         let device = self.port.as_ref().map(|port| (port.context().clone(), port.number()));
         let signalled = self.process.signalled;
         let (sockets, troubles) = (Vec::new(), Default::default());
-        let mut lane = Lane { control, test, clock, shares_core, signalled, device, sockets, troubles };
+        let mut lane =
+            Lane { control, test, clock, cores, shares_core, signalled, device, sockets, troubles };
         let outcome = self.carry_out(&mut lane, &token, agreed.as_ref(), core, document);
         if let Err(error) = &outcome {
             lane.control.send_error(error);
@@ -147,14 +151,15 @@ impl<'a> Server<'a> {
         }
         let boot_id = document.local.as_ref().and_then(|end| end.machine.boot_id.as_ref());
         let is_here = boot_id.is_some() && boot_id == identity.boot_id.as_ref();
-        let taken: Vec<usize> = proposal.core.filter(|_| is_here).into_iter().collect();
-        let choice = match self.plan.site.core {
-            Some(core) => Some(self.cores.given(core, &taken)?),
-            None => self.cores.choose(&taken),
+        let taken = if is_here { proposal.cores } else { Vec::new() };
+        let first = match self.plan.site.core {
+            Some(core) => Some(self.cores.given(core, &taken)?.core),
+            None => None,
         };
-        let shares_core = choice.as_ref().is_some_and(|choice| choice.shared);
-        let core = choice.map(|choice| choice.core);
-        control.send(&Offer { core, shares_core })?;
+        let threads = proposal.threads.clamp(1, MOST_THREADS) as usize;
+        let cores = self.cores.team(first, threads, &taken);
+        let shares_core = cores.iter().any(|core| taken.contains(core)) || client::has_twins(&cores);
+        control.send(&Offer { core: cores.first().copied(), shares_core })?;
         let ours = match &self.port {
             Some(port) if wants_rdma => {
                 let facts = port.facts();
@@ -180,7 +185,7 @@ impl<'a> Server<'a> {
         let token = Token::random()?;
         control.send(&Accept { token: token.clone() })?;
         document.run_id = proposal.run_id;
-        Ok(move |control| Agreement { control, test, token, agreed, core, shares_core })
+        Ok(move |control| Agreement { control, test, token, agreed, cores, shares_core })
     }
 
     fn carry_out(
@@ -199,25 +204,22 @@ impl<'a> Server<'a> {
         establish::note_buffers(document, &test, self.plan.site.numa)?;
         self.listener.expect(test.measures(Transport::Tcp).then(|| token.clone()));
         if let (Some(port), Some(agreed)) = (&self.port, agreed) {
-            let rdma = establish::connect_rdma(&mut lane.control, port, &test, Side::Server, agreed)?;
-            establish::note_path(document, port, agreed, &rdma);
-            paths.rdma = Some(rdma);
+            paths.rdma = establish::connect_all(&mut lane.control, port, &test, Side::Server, agreed)?;
+            establish::note_path(document, port, agreed, &paths.rdma);
         } else if let Some(end) = &mut document.local {
             end.device = None;
         }
         if test.measures(Transport::Tcp) {
-            let stream = self.accept_data(lane)?;
-            let tcp =
-                establish::connect_tcp(&mut lane.control, stream, &test, Side::Server, self.plan.site.numa)?;
-            establish::note_socket(document, &tcp);
-            paths.tcp = Some(tcp);
-            if test.bidirectional {
+            for _ in 0..test.connections() {
                 let stream = self.accept_data(lane)?;
-                let numa = self.plan.site.numa;
-                let back = establish::connect_tcp(&mut lane.control, stream, &test, Side::Server, numa)?;
-                paths.tcp_back = Some(back);
+                let (control, numa) = (&mut lane.control, self.plan.site.numa);
+                let tcp = establish::connect_tcp(control, stream, &test, Side::Server, numa)?;
+                lane.sockets.extend(tcp.stream().try_clone());
+                paths.tcp.push(tcp);
             }
-            lane.sockets = paths.sockets();
+            if let Some(tcp) = paths.tcp.first() {
+                establish::note_socket(document, tcp);
+            }
         }
         establish::introduce(&mut lane.control, document)?;
         self.process.observer.connected(document);
@@ -334,7 +336,7 @@ impl AtServer<'_> {
         let (pulls, size) = (O::FACTS.pulls(), bytes as usize);
         match (transport, lane.test.shape) {
             (Transport::Rdma, Shape::Latency) => {
-                let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
+                let rdma = paths.rdma.first_mut().ok_or_else(missing)?;
                 if O::FACTS.peer == Peer::Passive {
                     let mut aside = rdma::Passive::<O>::new(rdma, size);
                     return phase::passive_server(lane, transport, bytes, &mut aside);
@@ -342,28 +344,48 @@ impl AtServer<'_> {
                 phase::latency_server(lane, &mut rdma::PingPong::<O, W>::new(rdma, size), transport)
             }
             (Transport::Tcp, Shape::Latency) => {
-                let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
+                let tcp = paths.tcp.first().ok_or_else(missing)?;
                 phase::latency_server(lane, &mut tcp::PingPong::<O, W, S>::new(tcp, size)?, transport)
             }
             (Transport::Rdma, Shape::Bandwidth) => {
-                let rdma = paths.rdma.as_mut().ok_or_else(missing)?;
+                let rdma = paths.rdma.iter_mut();
                 if O::FACTS.arrival != Arrival::RecvCompletion {
-                    let mut aside = rdma::Passive::<O>::new(rdma, size);
-                    return phase::passive_server(lane, transport, bytes, &mut aside);
+                    let asides = rdma.map(|rdma| rdma::Passive::<O>::new(rdma, size));
+                    return stand_aside(lane, asides.collect(), transport, bytes);
                 }
                 if lane.test.qps > 1 || lane.test.shared_receive {
-                    let mut path = rdma::Gatherer::<O, W>::new(rdma, size);
-                    return phase::bandwidth_server(lane, &mut path, transport, pulls);
+                    let paths = rdma.map(|rdma| rdma::Gatherer::<O, W>::new(rdma, size));
+                    return take(lane, paths.collect(), transport, pulls);
                 }
-                let mut path = rdma::Taker::<O, W>::new(rdma, size);
-                phase::bandwidth_server(lane, &mut path, transport, pulls)
+                let paths = rdma.map(|rdma| rdma::Taker::<O, W>::new(rdma, size));
+                take(lane, paths.collect(), transport, pulls)
             }
             (Transport::Tcp, Shape::Bandwidth) => {
-                let tcp = paths.tcp.as_ref().ok_or_else(missing)?;
                 let slots = rdma::Layout::of(&lane.test)?.slots;
-                let mut path = tcp::Taker::<O, W, S>::new(tcp, size, slots)?;
-                phase::bandwidth_server(lane, &mut path, transport, pulls)
+                let paths = paths.tcp.iter_mut().map(|tcp| tcp::Taker::<O, W, S>::new(tcp, size, slots));
+                take(lane, paths.collect::<Result<_>>()?, transport, pulls)
             }
         }
+    }
+}
+
+/// A bandwidth point over one path, or over one of each thread.
+fn take<P: Sink + Payload + Counted + Send>(
+    lane: &mut Lane,
+    mut paths: Vec<P>,
+    transport: Transport,
+    pulls: bool,
+) -> Result<()> {
+    match &mut paths[..] {
+        [path] => phase::bandwidth_server(lane, path, transport, pulls),
+        paths => threads::bandwidth_server(lane, paths, transport, pulls),
+    }
+}
+
+/// A bandwidth point that goes on without this end.
+fn stand_aside(lane: &mut Lane, mut asides: Vec<impl Aside>, transport: Transport, size: u64) -> Result<()> {
+    match &mut asides[..] {
+        [aside] => phase::passive_server(lane, transport, size, aside),
+        asides => threads::passive_server(lane, transport, size, asides),
     }
 }

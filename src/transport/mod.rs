@@ -85,6 +85,16 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// This and another path's.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            empty_polls: self.empty_polls + other.empty_polls,
+            lent: self.lent + other.lent,
+            copied: self.copied + other.copied,
+        }
+    }
+
     /// What was added to an `earlier` tally of the same path.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {

@@ -183,7 +183,7 @@ impl Wake for Silent {
 /// The requester's end of a bandwidth path: sends data and takes acknowledgements, or for verbs that pull, sends
 /// requests and takes data.
 pub struct Streamer<'s, O, W, S> {
-    tcp: &'s Tcp,
+    tcp: &'s mut Tcp,
     data: Ring,
     /// For each message that is lent, the call by which all of it will be back.
     lent: VecDeque<u64>,
@@ -195,7 +195,7 @@ pub struct Streamer<'s, O, W, S> {
     posted: u64,
     done: u64,
     tally: Tally,
-    _types: PhantomData<(O, W, S)>,
+    _types: PhantomData<fn() -> (O, W, S)>,
 }
 
 impl<'s, O: Op, W: Waiting, S: Sending> Streamer<'s, O, W, S> {
@@ -203,10 +203,10 @@ impl<'s, O: Op, W: Waiting, S: Sending> Streamer<'s, O, W, S> {
     ///
     /// # Errors
     /// There is no memory for the buffers.
-    pub fn new(tcp: &'s Tcp, size: usize, slots: usize) -> Result<Self> {
+    pub fn new(tcp: &'s mut Tcp, size: usize, slots: usize) -> Result<Self> {
         Ok(Self {
-            tcp,
             data: Ring::new(tcp, size, slots)?,
+            tcp,
             lent: VecDeque::new(),
             acknowledged: 0,
             acks: [0; 512 * ACK],

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use ibverbs_sys::{ibv_ah, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type};
 
+use super::cycle::Slots;
 use super::memory::Pd;
 use super::post::{Opcode, Sender, Target};
 use super::queues::{Kind, QpCaps, QpInit, Queues};
 use super::receive::Receiver;
+use super::receive_ring::ReceiveRing;
 use super::slice::Slice;
 use super::transition::{Address, QpState, fits};
 use crate::error::{Error, Result, Step};
@@ -221,5 +223,20 @@ impl UdQp {
     /// As that.
     pub fn receiver(&self, local: impl Into<Vec<Slice>>) -> Receiver {
         Receiver::new(self.0.clone(), &local.into())
+    }
+
+    /// Receives for the slots of a region, as by [`Qp::receive_ring`](super::Qp::receive_ring), with [`GRH_BYTES`] at the
+    /// start of each.
+    ///
+    /// # Panics
+    /// As that.
+    pub fn receive_ring(
+        &self,
+        local: Slice,
+        slots: Slots,
+        next: usize,
+        id: impl Fn(usize) -> u64,
+    ) -> ReceiveRing {
+        ReceiveRing::of_pair(self.0.clone(), local, slots, next, id)
     }
 }

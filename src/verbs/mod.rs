@@ -9,7 +9,7 @@
 //!   queues and shared receive queues after the queue pairs that use them, and the context last. Dropping reports
 //!   nothing and never panics; what the device refuses to destroy is leaked along with all it stands on, because memory
 //!   that a device may still reach must not be given to somebody else.
-//! * **Data path** ([`Sender`], [`SendList`], [`Receiver`], [`Cq::poll`], [`Cq::arm`]). Work requests are built once and
+//! * **Data path** ([`Sender`], [`SendList`], [`Receiver`], [`ReceiveRing`], [`Cq::poll`], [`Cq::arm`]). Work requests are built once and
 //!   patched, if at all. A call loads a function pointer from the operations table of the context and jumps, as the
 //!   inline functions of `<infiniband/verbs.h>` do; the compiler sees no error value until the device returns one.
 //! * **Kinds.** [`Qp`] is connected, reliably or not ([`Transport`]); [`UdQp`] is not, and has neither a peer nor RDMA.
@@ -56,6 +56,7 @@ mod provider;
 mod queue_pair;
 mod queues;
 mod receive;
+mod receive_ring;
 mod registration;
 mod send_list;
 mod shared_receive;
@@ -81,6 +82,7 @@ pub use post::{Opcode, Partial, Patch, Sender};
 pub use queue_pair::{Qp, Transport};
 pub use queues::{QpCaps, QpInit};
 pub use receive::Receiver;
+pub use receive_ring::ReceiveRing;
 pub use registration::Registration;
 pub use send_list::{Linked, SendList};
 pub use shared_receive::Srq;

@@ -5,11 +5,13 @@ use std::fmt;
 use ibverbs_sys::{ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type};
 use serde::{Deserialize, Serialize};
 
+use super::cycle::Slots;
 use super::memory::{Pd, RemoteSlice};
 use super::port::mtu_code;
 use super::post::{Opcode, Sender, Target};
 use super::queues::{Kind, QpCaps, QpInit, Queues};
 use super::receive::Receiver;
+use super::receive_ring::ReceiveRing;
 use super::slice::Slice;
 use super::transition::{Init, QpState, Rtr, Rts, fits};
 use crate::error::{Error, Result, Step};
@@ -241,6 +243,21 @@ impl Qp {
     /// If there is no slice, or more with bytes than were granted; if the memory is of another protection domain.
     pub fn receiver(&self, local: impl Into<Vec<Slice>>) -> Receiver {
         Receiver::new(self.queues.clone(), &local.into())
+    }
+
+    /// Receives for the slots of a region, to be posted in turn from slot `next` on; each completes with its slot's
+    /// `id`. `local` gives the region and the length of each.
+    ///
+    /// # Panics
+    /// As [`Qp::receiver`]; if there is no slot `next`, or the last one would not be within the region.
+    pub fn receive_ring(
+        &self,
+        local: Slice,
+        slots: Slots,
+        next: usize,
+        id: impl Fn(usize) -> u64,
+    ) -> ReceiveRing {
+        ReceiveRing::of_pair(self.queues.clone(), local, slots, next, id)
     }
 
     /// The queue pair as C code knows it, for comparing with loops in C. It lives as long as `self`.

@@ -6,7 +6,6 @@ use std::ptr::{self, NonNull};
 
 use ibverbs_sys::{ibv_qp, ibv_recv_wr};
 
-use super::cycle::{Cycle, Slots};
 use super::post::{Partial, leak, post_failed};
 use super::queues::Queues;
 use super::shared_receive::Srq;
@@ -25,18 +24,18 @@ pub struct Receiver {
     /// A queue pair, or a shared receive queue.
     queue: *mut ibv_qp,
     requests: NonNull<Requests>,
-    cycle: Cycle,
     elements: Elements,
     owner: Owner,
 }
 
 /// `post_recv` of the operations table. `post_srq_recv` differs in what its first parameter points to, which is no
 /// difference to a caller (see "ABI compatibility" in the documentation of `fn`).
-type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
+pub(super) type PostRecv =
+    unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
 
 /// Whose receives they are; kept for the memory's sake and for messages.
 #[derive(Debug)]
-enum Owner {
+pub(super) enum Owner {
     Pair(Queues),
     Shared(Srq),
 }
@@ -82,7 +81,7 @@ impl Receiver {
     ) -> Self {
         let request =
             ibv_recv_wr { sg_list: elements.list(), num_sge: elements.count(), ..Default::default() };
-        Self { operation, queue, requests: leak([request; CHAIN]), cycle: Cycle::NONE, elements, owner }
+        Self { operation, queue, requests: leak([request; CHAIN]), elements, owner }
     }
 
     /// The request of this index.
@@ -109,32 +108,6 @@ impl Receiver {
             return Err(self.failed(0, 1, code));
         }
         Ok(())
-    }
-
-    /// Posts `count` receives, each into the next slot of the request's cycle; without a cycle all into the same memory.
-    ///
-    /// # Errors
-    /// As [`Receiver::post`]; those before the one refused are posted.
-    #[inline(always)]
-    pub fn post_run(&mut self, count: usize) -> Result<()> {
-        let mut addr = self.elements.first_address();
-        for _ in 0..count {
-            self.post()?;
-            // A variable and not read back: the next post need not wait for the store.
-            addr = self.cycle.after(addr);
-            // SAFETY: one of the cycle.
-            unsafe { self.elements.put_first(addr) };
-        }
-        Ok(())
-    }
-
-    /// Divides the region of the first slice into slots and moves the request to one of them. [`Receiver::post_run`]
-    /// goes from one to the next.
-    ///
-    /// # Panics
-    /// If there is no such slot, or the last one would not be within the region.
-    pub fn cycle(&mut self, slots: Slots, slot: usize) {
-        self.cycle = self.elements.cycle(slots, slot);
     }
 
     /// Posts `n` receives into the same memory, with as few calls as possible.
@@ -214,18 +187,23 @@ impl Receiver {
         self.elements.move_slice(index, local_offset);
     }
 
-    #[cold]
-    #[inline(never)]
     fn failed(&self, posted: u32, of: u32, code: c_int) -> Error {
-        match &self.owner {
-            Owner::Pair(qp) => {
-                let values = format!("{posted} of {of} posted, max_recv_wr {}", qp.caps().max_recv_wr);
-                post_failed("ibv_post_recv", Some(qp), &values, code)
-            }
-            Owner::Shared(srq) => {
-                let values = format!("{posted} of {of} posted, max_wr {}", srq.max_wr());
-                post_failed("ibv_post_srq_recv", None, &values, code)
-            }
+        receives_failed(&self.owner, posted, of, code)
+    }
+}
+
+/// The error of a post of receives.
+#[cold]
+#[inline(never)]
+pub(super) fn receives_failed(owner: &Owner, posted: u32, of: u32, code: c_int) -> Error {
+    match owner {
+        Owner::Pair(qp) => {
+            let values = format!("{posted} of {of} posted, max_recv_wr {}", qp.caps().max_recv_wr);
+            post_failed("ibv_post_recv", Some(qp), &values, code)
+        }
+        Owner::Shared(srq) => {
+            let values = format!("{posted} of {of} posted, max_wr {}", srq.max_wr());
+            post_failed("ibv_post_srq_recv", None, &values, code)
         }
     }
 }

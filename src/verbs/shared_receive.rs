@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use ibverbs_sys::{ibv_srq, ibv_srq_attr};
 
+use super::cycle::Slots;
 use super::memory::Pd;
 use super::receive::Receiver;
+use super::receive_ring::ReceiveRing;
 use super::slice::Slice;
 use crate::error::{Error, Result, Step};
 
@@ -119,6 +121,20 @@ impl Srq {
     /// As that.
     pub fn receiver(&self, local: impl Into<Vec<Slice>>) -> Receiver {
         Receiver::shared(self.clone(), &local.into())
+    }
+
+    /// Receives for the slots of a region, as by [`Qp::receive_ring`](super::Qp::receive_ring).
+    ///
+    /// # Panics
+    /// As that.
+    pub fn receive_ring(
+        &self,
+        local: Slice,
+        slots: Slots,
+        next: usize,
+        id: impl Fn(usize) -> u64,
+    ) -> ReceiveRing {
+        ReceiveRing::of_shared(self.clone(), local, slots, next, id)
     }
 
     /// The queue as the library knows it. It lives as long as `self`.

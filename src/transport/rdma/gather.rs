@@ -10,7 +10,7 @@ use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Waiting, Watch};
 use crate::ops::Op;
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
-use crate::verbs::{Receiver, Srq, Wc};
+use crate::verbs::{ReceiveRing, Srq, Wc};
 
 /// Takes messages of verb `O` that consume receives, waiting as `W` says. Where it has none, there is never one.
 pub struct Gatherer<'r, O, W> {
@@ -24,7 +24,7 @@ pub struct Gatherer<'r, O, W> {
     /// Messages of a phase that is checked, and where they are.
     landed: Vec<Landed>,
     tally: Tally,
-    _types: PhantomData<(O, W)>,
+    _types: PhantomData<fn() -> (O, W)>,
 }
 
 /// A message that is still to be checked.
@@ -37,36 +37,17 @@ struct Landed {
 /// Where receives are posted.
 enum Receives {
     /// Each queue pair has its own.
-    Own(Vec<Receiver>),
+    Own(Vec<ReceiveRing>),
     /// They are all alike.
-    Shared(FromShared),
+    Shared(ReceiveRing),
 }
 
-/// Receives of a shared queue, which go through all slots in turn. Their identifier is the slot.
-pub(super) struct FromShared {
-    receiver: Receiver,
-    next: usize,
-    slots: usize,
-}
-
-impl FromShared {
-    /// The next receive is that after `posted`.
-    pub(super) fn new(srq: &Srq, shared: &Shared, posted: u64) -> Self {
-        let slots = shared.landing;
-        let next = (posted % slots.count as u64) as usize;
-        let mut receiver = srq.receiver(shared.memory.slice(0, slots.stride));
-        receiver.cycle(slots, next);
-        Self { receiver, next, slots: slots.count }
-    }
-
-    pub(super) fn post(&mut self, count: usize) -> Result<()> {
-        for _ in 0..count {
-            self.receiver.set_id(self.next as u64);
-            self.receiver.post_run(1)?;
-            self.next = if self.next + 1 == self.slots { 0 } else { self.next + 1 };
-        }
-        Ok(())
-    }
+/// Receives of a shared queue, which go through the slots of all queue pairs in turn, after those `posted`. Their
+/// identifier is the slot.
+pub(super) fn from_shared(srq: &Srq, shared: &Shared, posted: u64) -> ReceiveRing {
+    let slots = shared.landing;
+    let next = (posted % slots.count as u64) as usize;
+    srq.receive_ring(shared.memory.slice(0, slots.stride), slots, next, |slot| slot as u64)
 }
 
 impl<'r, O: Op, W: Waiting> Gatherer<'r, O, W> {
@@ -78,12 +59,11 @@ impl<'r, O: Op, W: Waiting> Gatherer<'r, O, W> {
 
     /// The same over queue pairs that have these slots.
     pub(super) fn over(queues: &'r mut [Queue], shared: &'r Shared, size: usize) -> Self {
-        let stride = shared.layout.stride;
         let receives = match &shared.srq {
-            None => Receives::Own(queues.iter().map(|queue| queue.receiver(shared, stride)).collect()),
+            None => Receives::Own(queues.iter().map(|queue| queue.receives(shared)).collect()),
             Some(srq) => {
                 let taken: u64 = queues.iter().map(|queue| queue.taken).sum();
-                Receives::Shared(FromShared::new(srq, shared, shared.rx_depth + taken))
+                Receives::Shared(from_shared(srq, shared, shared.rx_depth + taken))
             }
         };
         let mut numbers: Vec<_> =
@@ -97,15 +77,17 @@ impl<'r, O: Op, W: Waiting> Gatherer<'r, O, W> {
     /// Makes room for as many as have come, the first `got` completions.
     #[inline]
     fn note<const VERIFY: bool>(&mut self, got: usize) -> Result<u64, Halt> {
+        if let Receives::Shared(ring) = &mut self.receives {
+            ring.post(got)?;
+        }
         for wc in &self.wcs[..got] {
             let index = match &mut self.receives {
-                Receives::Own(receivers) => {
+                Receives::Own(rings) => {
                     let (index, _) = of_id(wc.id());
-                    receivers[index].post_run(1)?;
+                    rings[index].post(1)?;
                     index
                 }
-                Receives::Shared(receives) => {
-                    receives.post(1)?;
+                Receives::Shared(_) => {
                     let found = self.numbers.binary_search_by_key(&wc.qp_number(), |(number, _)| *number);
                     self.numbers[found.map_err(|_| stranger(wc))?].1
                 }

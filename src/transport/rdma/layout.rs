@@ -103,6 +103,20 @@ mod tests {
 
     proptest! {
         #[test]
+        fn slots_of_all_queue_pairs_and_directions_lie_apart(
+            slots in 1usize..9, queues in 1usize..9, directions in 1usize..3,
+        ) {
+            let layout = Layout { stride: 128, slots, queues, directions };
+            let each = (0..directions).flat_map(|way| (0..queues).map(move |queue| layout.slots_of(queue, way)));
+            let starts: Vec<_> = each.map(|slots| slots.offset).collect();
+            let expected: Vec<_> = (0..directions * queues).map(|part| part * slots * 128).collect();
+            prop_assert_eq!(starts, expected);
+            prop_assert_eq!(layout.bytes(), directions * queues * slots * 128);
+            let (client, server) = (layout.directions_of(Side::Client), layout.directions_of(Side::Server));
+            prop_assert_eq!(client, (server.1, server.0), "what one sends the other takes");
+        }
+
+        #[test]
         fn shares_differ_by_one_and_sum_up(messages in 0u64..1_000_000, queues in 1usize..1025) {
             let shares: Vec<u64> = (0..queues).map(|queue| share(messages, queue, queues)).collect();
             prop_assert_eq!(shares.iter().sum::<u64>(), messages);

@@ -20,7 +20,6 @@ mod spread;
 mod stream;
 
 pub use duplex::Duplex;
-use gather::FromShared;
 pub use gather::Gatherer;
 pub use layout::Layout;
 pub use passive::Passive;
@@ -84,7 +83,9 @@ impl Rdma {
         let Self { queues, taking, shared } = self;
         let queues = if taking.is_empty() { queues } else { taking };
         match (&shared.srq, shared.shape) {
-            (Some(srq), Shape::Bandwidth) => FromShared::new(srq, shared, 0).post(shared.rx_depth as usize),
+            (Some(srq), Shape::Bandwidth) => {
+                gather::from_shared(srq, shared, 0).post(shared.rx_depth as usize)
+            }
             (Some(_), Shape::Latency) => queues[0].post_receives(shared),
             (None, _) => queues.iter_mut().try_for_each(|queue| queue.post_receives(shared)),
         }

@@ -58,7 +58,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         let inline = facts.may_inline && size as u64 <= u64::from(queue.qp.caps().max_inline);
         let mut sender =
             queue.qp.sender(opcode(facts.opcode), shared.memory.slice(local, size), remote, inline);
-        let receiver = queue.receiver(shared, shared.layout.stride);
+        let receiver = queue.receiver(shared);
         if facts.peer == Peer::Passive {
             sender.set_signalled(true);
         }

@@ -96,7 +96,13 @@ fn within_limits(port: &Port, test: &Test) -> Result<()> {
     let rx_depth = if consumes_receives(test) { test.rx_depth } else { 1 };
     let of_srq = if test.shared_receive { limits.max_srq_wr } else { limits.max_qp_wr };
     for (needed, most, what, limit, option) in [
-        (test.qps.into(), limits.max_qp, "queue pairs", "max_qp", "-q"),
+        (
+            u64::from(test.qps) * u64::from(test.threads),
+            limits.max_qp,
+            "queue pairs",
+            "max_qp",
+            "-q or --threads",
+        ),
         (test.tx_depth.into(), limits.max_qp_wr, "sends outstanding", "max_qp_wr", "-t"),
         (
             rx_depth.into(),

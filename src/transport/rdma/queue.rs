@@ -5,7 +5,7 @@ use crate::error::{Error, Result, Step};
 use crate::ops::{ATOMIC_SIZE, Op};
 use crate::plan::{Shape, Side};
 use crate::transport::pattern::Pattern;
-use crate::verbs::{Qp, Receiver, Slots};
+use crate::verbs::{Qp, ReceiveRing, Receiver, Slots};
 
 /// Bits of a send's identifier that number the message; the queue pair's index is above them.
 const NUMBER_BITS: u32 = 52;
@@ -159,29 +159,30 @@ impl Queue {
             ))
     }
 
-    /// A receive for this queue pair's messages of at most `len` bytes, into its own slots. In a latency test all
-    /// receives land in the second slot.
-    pub(super) fn receiver(&self, shared: &Shared, len: usize) -> Receiver {
-        let at = match shared.shape {
-            Shape::Latency => self.landing(),
-            Shape::Bandwidth => self.slot_offset(self.receives_posted),
-        };
-        let local = shared.memory.slice(at, len);
-        let mut receiver = match &shared.srq {
+    /// The receive of a latency test: all land in the second slot.
+    pub(super) fn receiver(&self, shared: &Shared) -> Receiver {
+        let local = shared.memory.slice(self.landing(), shared.layout.stride);
+        match &shared.srq {
             Some(srq) => srq.receiver(local),
             None => self.qp.receiver(local),
-        };
-        if shared.shape == Shape::Bandwidth {
-            receiver.cycle(self.slots, self.slot(self.receives_posted));
         }
-        receiver.set_id(self.tag);
-        receiver
+    }
+
+    /// The receives of a bandwidth test, from the next one on: that for message `n` is the slot `n` modulo their number.
+    pub(super) fn receives(&self, shared: &Shared) -> ReceiveRing {
+        let local = shared.memory.slice(self.slots.offset, self.slots.stride);
+        self.qp.receive_ring(local, self.slots, self.slot(self.receives_posted), |_| self.tag)
     }
 
     /// Fills the receive queue.
     pub(super) fn post_receives(&mut self, shared: &Shared) -> Result<()> {
         let missing = shared.rx_depth - (self.receives_posted - self.taken);
-        self.receiver(shared, shared.layout.stride).post_run(missing as usize)?;
+        match shared.shape {
+            Shape::Latency => {
+                self.receiver(shared).post_many(missing as u32).map_err(|partial| partial.error)?
+            }
+            Shape::Bandwidth => self.receives(shared).post(missing as usize)?,
+        }
         self.receives_posted += missing;
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Stream, Waiting, Watch};
 use crate::ops::Op;
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
-use crate::verbs::{Receiver, Wc};
+use crate::verbs::{ReceiveRing, Wc};
 
 /// Posts messages of verb `O` as `P` hands them over, waiting for completions as `W` says.
 pub struct Streamer<'r, O, W, P> {
@@ -21,7 +21,7 @@ pub struct Streamer<'r, O, W, P> {
     wcs: Box<[Wc]>,
     size: usize,
     tally: Tally,
-    _types: PhantomData<(O, W)>,
+    _types: PhantomData<fn() -> (O, W)>,
 }
 
 impl<'r, O: Op, W: Waiting, P: Posting> Streamer<'r, O, W, P> {
@@ -111,11 +111,11 @@ impl<O: Op, W, P> Payload for Streamer<'_, O, W, P> {
 pub struct Taker<'r, O, W> {
     queue: &'r mut Queue,
     shared: &'r Shared,
-    receiver: Receiver,
+    receives: ReceiveRing,
     wcs: Box<[Wc]>,
     size: usize,
     tally: Tally,
-    _types: PhantomData<(O, W)>,
+    _types: PhantomData<fn() -> (O, W)>,
 }
 
 impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
@@ -127,15 +127,15 @@ impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
 
     /// The same over a queue pair that has these slots.
     pub(super) fn over(queue: &'r mut Queue, shared: &'r Shared, size: usize) -> Self {
-        let receiver = queue.receiver(shared, shared.layout.stride);
+        let receives = queue.receives(shared);
         let wcs = vec![Wc::EMPTY; shared.cqe_batch].into();
-        Self { queue, shared, receiver, wcs, size, tally: Tally::default(), _types: PhantomData }
+        Self { queue, shared, receives, wcs, size, tally: Tally::default(), _types: PhantomData }
     }
 
     /// Makes room for as many as have come, the first `got` completions.
     #[inline(always)]
     fn note<const VERIFY: bool>(&mut self, got: usize) -> Result<u64, Halt> {
-        self.receiver.post_run(got)?;
+        self.receives.post(got)?;
         let first = self.queue.taken;
         self.queue.receives_posted += got as u64;
         self.queue.taken += got as u64;

@@ -13,13 +13,13 @@ use crate::transport::{Counted, Payload, Tally};
 
 /// Takes data and acknowledges it, or for verbs that pull, takes requests and sends data.
 pub struct Taker<'s, O, W, S> {
-    tcp: &'s Tcp,
+    tcp: &'s mut Tcp,
     data: Ring,
     requests: [u8; 512 * REQUEST],
     partial: usize,
     taken: u64,
     tally: Tally,
-    _types: PhantomData<(O, W, S)>,
+    _types: PhantomData<fn() -> (O, W, S)>,
 }
 
 impl<'s, O: Op, W: Waiting, S: Sending> Taker<'s, O, W, S> {
@@ -27,10 +27,10 @@ impl<'s, O: Op, W: Waiting, S: Sending> Taker<'s, O, W, S> {
     ///
     /// # Errors
     /// There is no memory for the buffers.
-    pub fn new(tcp: &'s Tcp, size: usize, slots: usize) -> Result<Self> {
+    pub fn new(tcp: &'s mut Tcp, size: usize, slots: usize) -> Result<Self> {
         Ok(Self {
-            tcp,
             data: Ring::new(tcp, size, slots)?,
+            tcp,
             requests: [0; 512 * REQUEST],
             partial: 0,
             taken: 0,
