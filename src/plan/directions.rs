@@ -26,7 +26,10 @@ impl Test {
             return refuse("-b counts on delivery, which -c RC alone gives", "leave -b or -c away");
         }
         if self.load.is_open() {
-            return refuse("-b keeps both directions full: it does not go with --rate", "leave one of the two away");
+            return refuse(
+                "-b keeps both directions full: it does not go with --rate",
+                "leave one of the two away",
+            );
         }
         if self.tcp.zero_copy {
             return refuse(
