@@ -241,7 +241,8 @@ impl<W: Waiting> Idle<W> {
     #[inline]
     pub(super) fn turn(&mut self, left: u64, watch: &Watch<'_>) -> Result<bool, Halt> {
         self.turns += 1;
-        let is_time = self.turns >= W::POLLS && (left >= self.look || self.turns / MOST_PUT_OFF >= W::POLLS);
+        let is_time = self.turns >= W::polls(watch)
+            && (left >= self.look || self.turns / MOST_PUT_OFF >= W::polls(watch));
         if !is_time {
             return Ok(false);
         }

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use super::establish::Paths;
 use super::lane::{Cost, Lane, Meter, STEP};
-use super::phase::{CHECKED, Measured, Seen, begin, miscounted, report, since, with_ticks};
+use super::phase::{CHECKED, Measured, Seen, begin, miscounted, report, since};
 use super::row::row_interval;
 use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, BandwidthSample, Load};
-use crate::measure::{Both, Clock, ClockSource, Counter, Halt, Raw, Sleep, Spin, Ticks, TwoWay, Waiting};
+use crate::measure::{Both, Clock, Halt, Sleep, Spin, Ticks, TwoWay, Waiting};
 use crate::oob::clock_offset::{Offset, answer_offset, measure_offset};
 use crate::oob::run::{Done, Phase, Ready, Report, Streamed};
 use crate::ops::{Op, Visitor};
 use crate::plan::{Side, Transport, Wait};
 use crate::result::{DirectionRow, Overlap, ResultRow, RowInterval, Span};
-use crate::transport::rdma::{self, Duplex, Gatherer, Lists, Single, Spreader, Streamer, Taker};
+use crate::transport::rdma::{self, Duplex, Gatherer, Single, Spreader, Streamer, Taker};
 use crate::transport::{Counted, Exchanged, tcp};
 
 /// What the client learned of the other direction.
@@ -43,10 +43,9 @@ impl Visitor for AtEnd<'_> {
     type Output = Result<Option<Measured>>;
 
     fn visit<O: Op>(self) -> Self::Output {
-        match (self.lane.test.wait, self.lane.shares_core) {
-            (Wait::Busy, false) => self.over::<O, Spin<false>>(),
-            (Wait::Busy, true) => self.over::<O, Spin<true>>(),
-            (Wait::Events, _) => self.over::<O, Sleep>(),
+        match self.lane.test.wait {
+            Wait::Busy => self.over::<O, Spin>(),
+            Wait::Events => self.over::<O, Sleep>(),
         }
     }
 }
@@ -76,12 +75,8 @@ impl AtEnd<'_> {
                     rdma, size,
                 ))
             }
-            (_, 1) => point.run::<_, W>(
-                &mut Duplex::<O, Spreader<'_, O, W, Single>, Gatherer<'_, O, W>>::over_all(rdma, size),
-            ),
-            _ => point.run::<_, W>(
-                &mut Duplex::<O, Spreader<'_, O, W, Lists>, Gatherer<'_, O, W>>::over_all(rdma, size),
-            ),
+            _ => point
+                .run::<_, W>(&mut Duplex::<O, Spreader<'_, O, W>, Gatherer<'_, O, W>>::over_all(rdma, size)),
         }
     }
 }
@@ -242,7 +237,7 @@ impl Point<'_> {
             None,
             |both, lane| {
                 let (clock, watch) = (&lane.clock, &lane.watch().until_gone());
-                with_ticks!(lane, ticks => bandwidth::stream(both, ticks, clock, &load, watch, sample))
+                bandwidth::stream(both, clock.source(), clock, &load, watch, sample)
             },
         )
     }
@@ -316,13 +311,7 @@ fn broken_off(lane: &mut Lane, halt: Halt, step: Step) -> Error {
 /// Reads this end's clock, in ns since its process began.
 fn now_ns(clock: &Clock) -> impl Fn() -> u64 + use<> {
     let clock = clock.clone();
-    move || {
-        let ticks = match clock.source() {
-            ClockSource::MonotonicRaw => Raw.now(),
-            ClockSource::Tsc | ClockSource::Cntvct => Counter.now(),
-        };
-        clock.since_epoch(ticks)
-    }
+    move || clock.since_epoch(clock.source().now())
 }
 
 fn intervals(sample: &BandwidthSample, size: u64) -> Vec<RowInterval> {

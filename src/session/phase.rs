@@ -100,9 +100,10 @@ pub fn latency_client<P: RoundTrip + Counted>(
     lane.control.set_step(Step::Measure);
     let meter = Meter::start(lane, transport);
     let before = path.tally();
-    let opened = with_ticks!(lane, ticks => ticks.now());
+    let ticks = lane.clock.source();
+    let opened = ticks.now();
     let outcome = initiate(lane, path, stop.into(), verify, histogram);
-    let window_ns = with_ticks!(lane, ticks => lane.clock.ns(ticks.now().wrapping_sub(opened)));
+    let window_ns = lane.clock.ns(ticks.now().wrapping_sub(opened));
     let cost = meter.stop(lane, transport, histogram.samples(), path.tally().since(before));
     let messages = outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let report = end(lane, transport, Step::Measure, vec![warmed + messages])?;
@@ -270,12 +271,11 @@ pub fn bandwidth_client<P: Stream + Payload + Counted, W: Waiting>(
     let (clock, watch) = (&lane.clock, &lane.watch());
     let sample = &mut recorder.sample;
     let outcome = match recorder.offered_per_s {
-        None => with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample)),
+        None => bandwidth::stream(path, clock.source(), clock, &load, watch, sample),
         Some(rate) => {
             let pace = &lane.test.pace(rate);
-            let paced = with_ticks!(lane, ticks => {
-                paced_stream::stream::<P, W, _>(path, ticks, clock, &load, pace, watch, sample)
-            });
+            let ticks = clock.source();
+            let paced = paced_stream::stream::<P, W, _>(path, ticks, clock, &load, pace, watch, sample);
             paced.map(|seen| recorder.open_loop = Some(seen))
         }
     };
@@ -322,7 +322,7 @@ pub(super) fn learn_poll_cost(
         outcome = look(&watch);
         matches!(outcome, Ok(0))
     };
-    let cost = with_ticks!(lane, ticks => floor::empty_poll_ns(ticks, &lane.clock, poll));
+    let cost = floor::empty_poll_ns(lane.clock.source(), &lane.clock, poll);
     match outcome {
         Ok(0) => {}
         Ok(found) => {

@@ -9,7 +9,7 @@ use super::team;
 use crate::error::{Error, Result, Step};
 use crate::host::{CpuMeter, CpuUse};
 use crate::measure::bandwidth::{self, BandwidthSample, Load};
-use crate::measure::{ClockSource, Counter, Halt, Raw, Sink, Stop, Stream, together};
+use crate::measure::{Halt, Sink, Stop, Stream, together};
 use crate::oob::run::{Done, Phase, Ready};
 use crate::plan::Transport;
 use crate::transport::{Aside, Counted, Payload, Tally};
@@ -80,12 +80,7 @@ fn stream_all<P: Stream + Payload + Counted + Send>(lane: &Lane, paths: &mut [P]
         let load = Load { depth, warm_up: test.warm_up, stop };
         let (meter, before) = (CpuMeter::start(), path.tally());
         let mut sample = BandwidthSample::default();
-        let outcome = match clock.source() {
-            ClockSource::MonotonicRaw => bandwidth::stream(*path, Raw, clock, &load, &watch, &mut sample),
-            ClockSource::Tsc | ClockSource::Cntvct => {
-                bandwidth::stream(*path, Counter, clock, &load, &watch, &mut sample)
-            }
-        };
+        let outcome = bandwidth::stream(*path, clock.source(), clock, &load, &watch, &mut sample);
         let used = meter.and_then(|meter| meter.stop()).ok();
         Part { outcome, sample, tally: path.tally().since(before), used }
     })
