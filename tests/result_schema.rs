@@ -169,6 +169,10 @@ fn broken_values_do_not_validate() {
 
 /// Keys that came after the first recorded runs, whose documents stay valid without them.
 const ADDED: &[&str] = &[
+    "/test/depth",
+    "/test/rate_per_s",
+    "/test/arrivals",
+    "/test/rate_shares",
     "/test/post_list",
     "/test/cqe_batch",
     "/test/shared_receive",
@@ -179,6 +183,8 @@ const ADDED: &[&str] = &[
     "/test/relaxed_ordering",
     "/test/on_demand_paging",
     "/test/tcp",
+    "/test/loss_timeout_s",
+    "/results/0/late_replies",
     "/local/tcp/send_buffer_bytes",
     "/local/tcp/receive_buffer_bytes",
     "/local/tcp/congestion",

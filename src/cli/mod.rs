@@ -11,10 +11,17 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::units::{parse_duration, parse_size};
 
+mod durations;
+mod rates;
 mod sizes;
+mod tcp;
 pub mod tool;
 
+pub use durations::SHORTEST_LOSS_TIMEOUT;
+use durations::{parse_loss_timeout, parse_positive_duration};
+pub use rates::{LoadArgs, MOST_RATE, MOST_SHARES, Shares, is_share};
 pub use sizes::SizeSpec;
+pub use tcp::{MOST_BUSY_POLL, MOST_SOCKET_BUFFER, TcpArgs, is_congestion_name};
 
 /// The options of one test binary.
 #[derive(Debug, Clone, Parser)]
@@ -121,14 +128,22 @@ pub struct ShapeArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub warm_up: Option<Duration>,
 
-    /// Transport service
-    #[arg(short, long, value_name = "RC", default_value = "RC", ignore_case = true, value_parser = ["RC"])]
+    /// Transport service: all verbs run over RC; send, write and write_imm over UC; send over UD, up to the path's MTU
+    #[arg(short, long, value_name = "SERVICE", default_value = "RC", ignore_case = true, value_parser = ["RC", "UC", "UD"])]
     pub connection: String,
+
+    /// How long a message over UC or UD may take before it counts as lost, at least 100us
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = parse_loss_timeout)]
+    pub loss_timeout: Duration,
 
     /// Operation: what is added is 1, and what is swapped in is one more than was there
     #[arg(short = 'A', long, value_name = "OPERATION", default_value = "fetch_add", hide = true, ignore_case = true,
           value_parser = atomic_parser())]
     pub atomic: String,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub load: LoadArgs,
 
     /// Sleep until woken by the device (RDMA) or the kernel (TCP) instead of busy polling
     #[arg(short, long)]
@@ -268,31 +283,6 @@ pub struct PathArgs {
 /// Routers a packet may pass, and one, unless another number is asked for: more than any data centre has.
 pub const HOP_LIMIT: u8 = 64;
 
-/// The socket that is measured beside the queue pair.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "TCP, decided by the client")]
-pub struct TcpArgs {
-    /// Send buffer of the socket (SO_SNDBUF) [default: the kernel's, which adapts]
-    #[arg(long, value_name = "SIZE", value_parser = parse_socket_buffer)]
-    pub tcp_sndbuf: Option<u32>,
-
-    /// Receive buffer of the socket (SO_RCVBUF) [default: the kernel's, which adapts]
-    #[arg(long, value_name = "SIZE", value_parser = parse_socket_buffer)]
-    pub tcp_rcvbuf: Option<u32>,
-
-    /// Congestion control, one of net.ipv4.tcp_available_congestion_control [default: the kernel's]
-    #[arg(long, value_name = "NAME", value_parser = parse_congestion)]
-    pub tcp_congestion: Option<String>,
-
-    /// Let the kernel poll the network device for this long before it sleeps (SO_BUSY_POLL), in us
-    #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(1..=MOST_BUSY_POLL))]
-    pub tcp_busy_poll: Option<u32>,
-
-    /// Send messages without copying them (MSG_ZEROCOPY); what the kernel copied after all is counted
-    #[arg(long)]
-    pub tcp_zerocopy: bool,
-}
-
 /// Most queue pairs of a thread: their index has a part of a work request's identifier.
 pub const MOST_QPS: u32 = 4096;
 
@@ -301,12 +291,6 @@ pub const MOST_THREADS: u32 = 256;
 
 /// Most buffers.
 pub const MOST_BUFFERS: u32 = 1 << 20;
-
-/// Largest buffer of a socket: the kernel keeps twice as much in an `int`.
-pub const MOST_SOCKET_BUFFER: u32 = 1 << 29;
-
-/// Longest busy polling, in us: a second.
-pub const MOST_BUSY_POLL: i64 = 1_000_000;
 
 /// Where results go.
 #[derive(Debug, Clone, Args)]
@@ -342,38 +326,11 @@ fn atomic_parser() -> impl clap::builder::TypedValueParser<Value = String> {
     ])
 }
 
-fn parse_positive_duration(text: &str) -> Result<Duration, String> {
-    let duration = parse_duration(text)?;
-    if duration.is_zero() { Err("must be longer than zero".into()) } else { Ok(duration) }
-}
-
 fn parse_inline(text: &str) -> Result<u32, String> {
     const MOST: u64 = 4096;
     match parse_size(text)? {
         size if size <= MOST => Ok(size as u32),
         size => Err(format!("{size} is more than any device takes inline ({MOST})")),
-    }
-}
-
-fn parse_socket_buffer(text: &str) -> Result<u32, String> {
-    match parse_size(text)? {
-        0 => Err("a socket needs a buffer of at least 1 byte".into()),
-        size if size <= MOST_SOCKET_BUFFER.into() => Ok(size as u32),
-        size => Err(format!("{size} is more than a socket can have ({MOST_SOCKET_BUFFER})")),
-    }
-}
-
-/// The text has the form of a congestion control's name: `TCP_CA_NAME_MAX` is 16, its end included.
-pub fn is_congestion_name(text: &str) -> bool {
-    (1..16).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
-}
-
-fn parse_congestion(text: &str) -> Result<String, String> {
-    if is_congestion_name(text) {
-        Ok(text.into())
-    } else {
-        Err("write a name as in `sysctl net.ipv4.tcp_available_congestion_control`, such as cubic".into())
     }
 }
 
@@ -488,6 +445,7 @@ mod tests {
             "host --loopback",
             "-a -s 64",
             "-c XRC",
+            "--loss-timeout 99us",
             "-I 1G",
             "--label novalue",
             "-s 18446744073709551616",

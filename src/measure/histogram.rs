@@ -88,8 +88,23 @@ impl LatencyHistogram {
     /// Notes the median of a block of round trips that followed each other, each `ns` of a tick count. Reorders the
     /// block. Allocates nothing.
     #[inline]
-    pub fn note_median(&mut self, block: &mut [u64; BLOCK], ns: impl Fn(u64) -> u64) {
-        let (_, median, _) = block.select_nth_unstable(BLOCK / 2);
+    pub fn record_block(&mut self, block: &mut [u64], ns: impl Fn(u64) -> u64) {
+        self.record_chunk::<BLOCK>(block, ns);
+    }
+
+    /// The same in chunks of another length. One histogram takes chunks of one length.
+    #[inline]
+    pub fn record_chunk<const WHOLE: usize>(&mut self, chunk: &mut [u64], ns: impl Fn(u64) -> u64) {
+        self.record_all(chunk.iter().map(|&ticks| ns(ticks)));
+        if chunk.len() == WHOLE {
+            self.note_median(chunk, ns);
+        }
+    }
+
+    /// Notes the median of a whole block or chunk. Reorders it.
+    #[inline]
+    pub fn note_median(&mut self, block: &mut [u64], ns: impl Fn(u64) -> u64) {
+        let (_, median, _) = block.select_nth_unstable(block.len() / 2);
         self.medians.push(ns(*median) as f64);
     }
 

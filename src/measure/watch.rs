@@ -55,6 +55,12 @@ impl<'a> Watch<'a> {
         Self { control: None, ..self }
     }
 
+    /// The same, with another longest wait.
+    #[must_use]
+    pub fn with_stall(self, stall: Duration) -> Self {
+        Self { stall, ..self }
+    }
+
     /// A signal has asked the process to stop.
     #[inline]
     pub fn is_signalled(&self) -> bool {
@@ -71,13 +77,14 @@ impl<'a> Watch<'a> {
         self.poll_fds(None, Duration::ZERO).map(drop)
     }
 
-    /// Sleeps until `fd` is readable, the peer speaks, or a tenth of a second has passed.
+    /// Sleeps until `fd` is readable, the peer speaks, or a tenth of a second has passed, or the longest wait if that is
+    /// shorter.
     ///
     /// # Errors
     /// The reason to leave the loop. Data on `fd` comes first: a peer's word never hides a message.
     pub fn sleep(&self, fd: BorrowedFd<'_>, since: &mut Option<Instant>) -> Result<(), Halt> {
         self.check_time(since)?;
-        self.poll_fds(Some(fd), NAP)
+        self.poll_fds(Some(fd), NAP.min(self.stall))
     }
 
     fn check_time(&self, since: &mut Option<Instant>) -> Result<(), Halt> {
@@ -143,6 +150,21 @@ pub trait Wake {
     /// # Errors
     /// The device failed.
     fn disarm(&mut self) -> Result<(), Error>;
+}
+
+/// A source that wakes nobody.
+pub struct Never;
+
+impl Wake for Never {
+    fn arm(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn disarm(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Polls without pause. With `YIELDS`, both ends share one core and each empty poll offers it to the other.

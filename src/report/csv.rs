@@ -49,6 +49,7 @@ const ROW: &[&str] = &[
     "sent",
     "received",
     "lost",
+    "late_replies",
     "start_s",
     "window_s",
     "achieved_per_s",

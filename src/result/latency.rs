@@ -25,7 +25,9 @@ impl Basis {
     /// What a test shows: half where a closed loop at depth 1 is echoed, all of it everywhere else.
     pub fn of(test: &TestRecord) -> Self {
         let echoes = test.op.facts().peer == Peer::Echoes;
-        if echoes && test.shape == Shape::Latency && test.qps == 1 && test.threads == 1 {
+        let is_closed = test.rate_per_s.is_none() && test.rate_shares.is_empty();
+        let is_alone = (test.depth, test.qps, test.threads) == (1, 1, 1);
+        if echoes && test.shape == Shape::Latency && is_closed && is_alone {
             Self::HalfRoundTrip
         } else {
             Self::RoundTrip

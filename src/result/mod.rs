@@ -29,4 +29,5 @@ pub use row::{
 pub use test::{StopRecord, TestRecord};
 
 // What readers of a document need to name its values.
+pub use crate::measure::Arrivals;
 pub use crate::plan::{Connection, MemoryKind, Shape, Side, TcpOptions, Transport, Wait};

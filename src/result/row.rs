@@ -84,8 +84,11 @@ pub struct ResultRow {
     pub sent: Option<u64>,
     /// Messages that arrived there.
     pub received: Option<u64>,
-    /// Sent and never received.
+    /// Sent and never received; of a ping-pong that may lose messages, those whose reply did not come in time.
     pub lost: Option<u64>,
+    /// Replies that came when their message counted as lost already; `null` where none is waited for so.
+    #[serde(default)]
+    pub late_replies: Option<u64>,
     /// When the window opened, in seconds after the run started.
     pub start_s: Option<f64>,
     /// Length of the measured window.
@@ -131,6 +134,7 @@ impl ResultRow {
             sent: None,
             received: None,
             lost: None,
+            late_replies: None,
             start_s: None,
             window_s: None,
             achieved_per_s: None,

@@ -85,6 +85,16 @@ impl Lane {
         Watch::new(self.control.as_fd(), self.signalled, self.test.stall_timeout)
     }
 
+    /// Messages of this path may be lost, and neither end learns of it.
+    pub fn may_lose(&self, transport: Transport) -> bool {
+        transport == Transport::Rdma && !self.test.connection.is_reliable()
+    }
+
+    /// What a receiver's loop looks at when the sender has said that it is done, until nothing comes any more.
+    pub fn last_watch(&self) -> Watch<'_> {
+        self.watch().without_peer().with_stall(self.test.quiet_time())
+    }
+
     /// Sends a message and waits for the answer to it.
     ///
     /// # Errors
@@ -104,6 +114,9 @@ impl Lane {
             Stop::Count(count) => {
                 let each = Duration::from_millis(20) + Duration::from_micros(size);
                 let all = each.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+                // A random schedule may take longer than its rate says; the spare time is that of many gaps.
+                let due = self.test.load.rate_per_s.map_or(0.0, |rate| 2.0 * count as f64 / rate);
+                let all = all.saturating_add(Duration::try_from_secs_f64(due).unwrap_or(Duration::MAX / 2));
                 all.saturating_add(warm_up + spare)
             }
         }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::lane::{COPIED, LENT, Lane, NOT_READY};
 use super::phase::Measured;
 use crate::measure::clock::TOLERATED_PPM;
-use crate::measure::{BandwidthSample, LatencyHistogram};
-use crate::plan::{Shape, Side, Transport};
+use crate::measure::{BandwidthSample, LatencyHistogram, OpenLoop};
+use crate::plan::{Shape, Side, Test, Transport};
 use crate::result::{
     Bandwidth, Basis, CpuUse, Direction, Document, Evidence, Point, ResultRow, RowInterval, TestRecord,
     ThreadRate, limited_by,
@@ -19,6 +19,10 @@ pub struct Recorder {
     pub histogram: LatencyHistogram,
     /// Of a bandwidth test.
     pub sample: BandwidthSample,
+    /// Messages a second that are offered; `None` where the loop is closed.
+    pub offered_per_s: Option<f64>,
+    /// Of an open loop that came to its end.
+    pub open_loop: Option<OpenLoop>,
     /// Of each thread, where there are several.
     pub threads: Vec<BandwidthSample>,
 }
@@ -28,6 +32,8 @@ impl Default for Recorder {
         Self {
             histogram: LatencyHistogram::with_intervals(),
             sample: BandwidthSample::default(),
+            offered_per_s: None,
+            open_loop: None,
             threads: Vec::new(),
         }
     }
@@ -47,13 +53,15 @@ pub fn row(
         size_bytes: size,
         // One connection carries what all queue pairs do.
         qps: if transport == Transport::Tcp { 1 } else { test.qps },
-        depth: if test.shape == Shape::Latency { 1 } else { test.tx_depth },
+        depth: test.load.depth,
         threads: test.threads,
         wait: test.wait,
         direction: Direction::Unidirectional,
-        offered_per_s: None,
+        offered_per_s: recorder.offered_per_s,
     };
-    let mut row = ResultRow::new(transport, point, Side::Client);
+    let by_receiver = lane.may_lose(transport) && test.is_measured_by_receiver();
+    let side = if by_receiver { Side::Server } else { Side::Client };
+    let mut row = ResultRow::new(transport, point, side);
     match test.shape {
         Shape::Latency => {
             let basis = Basis::of(&TestRecord::from(test));
@@ -61,6 +69,13 @@ pub fn row(
             row = row
                 .with_window(recorder.histogram.samples(), window)
                 .with_latency(&recorder.histogram, basis);
+        }
+        Shape::Bandwidth if by_receiver => {
+            let received = measured.and_then(|measured| measured.report.received.clone()).unwrap_or_default();
+            let window = Duration::from_nanos(received.window_ns);
+            row.bandwidth = Some(Bandwidth::new(received.messages, size, window, &received.intervals));
+            row.intervals = received.intervals;
+            row = row.with_window(received.messages, window);
         }
         Shape::Bandwidth => {
             let sample = &recorder.sample;
@@ -75,6 +90,12 @@ pub fn row(
         row.window_s = row.window_s.filter(|seconds| *seconds > 0.0);
         row.achieved_per_s = row.achieved_per_s.filter(|_| row.window_s.is_some());
     }
+    if let (Some(open_loop), Some(offered)) = (&recorder.open_loop, recorder.offered_per_s) {
+        row.late = Some(open_loop.late);
+        if let Some(reason) = open_loop.missed(offered) {
+            row.validity.invalid(reason);
+        }
+    }
     let clock = lane.clock.report();
     row.uncertainty.clock_ns = Some(clock.reading_ns);
     row.uncertainty.loop_ns = loop_ns;
@@ -85,8 +106,9 @@ pub fn row(
     if let Some(measured) = measured {
         row.start_s = Some(measured.opened_ns as f64 / 1e9);
         row.sent = Some(measured.sent);
-        row.received = measured.report.messages;
-        row.lost = row.received.map(|received| measured.sent - received.min(measured.sent));
+        row.received = measured.received;
+        row.lost = row.received.map(|received| measured.sent.saturating_sub(received));
+        row.late_replies = measured.late_replies;
         row.cpu.client = measured.cost.cpu;
         row.cpu.server = measured.report.cpu;
         row.counters.client = measured.cost.counters.clone();
@@ -102,6 +124,12 @@ pub fn row(
         }
     }
     row
+}
+
+/// The first `rows` rows of a run end with all rows of a point. Each path has its own rates in a sweep.
+pub fn ends_point(test: &Test, rows: usize) -> bool {
+    let paths = test.transports.len();
+    rows.is_multiple_of(paths) || (!test.load.rate_shares.is_empty() && rows > paths)
 }
 
 /// What a verdict on a bandwidth row rests on.
@@ -144,7 +172,8 @@ fn threads(lane: &Lane, samples: &[BandwidthSample], size: u64) -> Vec<ThreadRat
     samples.iter().enumerate().map(rate).collect()
 }
 
-fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {
+/// An interval as the document has it.
+pub fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {
     let seconds = interval.length_ns as f64 / 1e9;
     RowInterval {
         start_s: interval.start_ns as f64 / 1e9,
@@ -176,6 +205,27 @@ pub fn disturbances(document: &mut Document, row: &mut ResultRow) {
             row.validity.disturbed(&line);
             document.warn("preempted", line);
         }
+    }
+    let service = document.test.as_ref().map(|test| test.connection).filter(|service| !service.is_reliable());
+    if let (Some(service), Transport::Rdma, true, None) =
+        (service, row.transport, row.bandwidth.is_some(), row.received)
+    {
+        document.note(
+            "sent_rate",
+            format!(
+                "over {service} nobody is told of what this verb delivers: the rate is that of what was sent"
+            ),
+        );
+    }
+    if let (Some(sent), Some(lost @ 1..), true) = (row.sent, row.lost, row.validity.ok) {
+        let share = 100.0 * lost as f64 / sent as f64;
+        let late = match row.late_replies {
+            Some(late @ 1..) => format!("; {late} replies came too late to be counted"),
+            _ => String::new(),
+        };
+        let line = format!("{lost} of {sent} messages ({share:.2} %) were lost during {path} {size}{late}");
+        row.validity.disturbed(&line);
+        document.warn("loss", line);
     }
     for (end, counters) in [("client", &row.counters.client), ("server", &row.counters.server)] {
         let count = |name: &str| counters.as_ref().and_then(|counters| counters.get(name)).copied();

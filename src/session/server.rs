@@ -4,20 +4,21 @@ use std::time::Instant;
 
 use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, PollCosts, STEP};
-use super::{Process, client, ends, phase, threads};
+use super::row::ends_point;
+use super::{Process, client, ends, lossy, phase, threads};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{Clock, Sink, Sleep, Spin, Waiting};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{Control, Identity, Incoming, Listener, Token};
 use crate::ops::{Arrival, Op, Peer, Visitor};
-use crate::plan::{self, MOST_THREADS, Plan, Shape, Side, Test, Transport, Wait};
+use crate::plan::{self, Connection, MOST_THREADS, Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, Status, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::rdma::{self, Port};
 use crate::transport::tcp;
-use crate::transport::{Aside, Counted, Payload};
+use crate::transport::{Aside, Counted, Gaps, Payload};
 
 /// Serves one test. Strangers and refused clients do not end it.
 ///
@@ -297,7 +298,7 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
             Command::Row(mut row) => {
                 row.put_interval_payloads(std::mem::take(&mut payloads));
                 document.add_row(*row);
-                if document.results.len().is_multiple_of(lane.test.transports.len()) {
+                if ends_point(&lane.test, document.results.len()) {
                     process.observer.measured(document);
                 }
             }
@@ -356,10 +357,26 @@ impl AtServer<'_> {
                     let mut aside = rdma::Passive::<O>::new(rdma, size);
                     return phase::passive_server(lane, transport, bytes, &mut aside);
                 }
+                if const { O::FACTS.runs_over(Connection::Uc) } && lane.may_lose(transport) {
+                    let mut path = rdma::Lossy::<O, W, true>::new(rdma, size);
+                    return phase::latency_server(lane, &mut path, transport);
+                }
+                if lane.test.is_pipelined() {
+                    return phase::latency_server(
+                        lane,
+                        &mut rdma::Pipelined::<O, W>::new(rdma, size),
+                        transport,
+                    );
+                }
                 phase::latency_server(lane, &mut rdma::PingPong::<O, W>::new(rdma, size), transport)
             }
             (Transport::Tcp, Shape::Latency) => {
                 let tcp = paths.tcp.first().ok_or_else(missing)?;
+                if lane.test.is_pipelined() {
+                    let depth = lane.test.load.depth as usize;
+                    let mut path = tcp::Pipelined::<O, W>::new(tcp, size, depth)?;
+                    return phase::latency_server(lane, &mut path, transport);
+                }
                 phase::latency_server(lane, &mut tcp::PingPong::<O, W, S>::new(tcp, size)?, transport)
             }
             (Transport::Rdma, Shape::Bandwidth) => {
@@ -370,10 +387,10 @@ impl AtServer<'_> {
                 }
                 if lane.test.qps > 1 || lane.test.shared_receive {
                     let paths = rdma.map(|rdma| rdma::Gatherer::<O, W>::new(rdma, size));
-                    return take(lane, paths.collect(), transport, pulls);
+                    return take_over_rdma(lane, paths.collect(), bytes, pulls);
                 }
                 let paths = rdma.map(|rdma| rdma::Taker::<O, W>::new(rdma, size));
-                take(lane, paths.collect(), transport, pulls)
+                take_over_rdma(lane, paths.collect(), bytes, pulls)
             }
             (Transport::Tcp, Shape::Bandwidth) => {
                 let slots = rdma::Layout::of(&lane.test)?.slots;
@@ -381,6 +398,22 @@ impl AtServer<'_> {
                 take(lane, paths.collect::<Result<_>>()?, transport, pulls)
             }
         }
+    }
+}
+
+/// A bandwidth point over RDMA, whose receiver alone knows how many messages there are if some may be lost; such tests
+/// have one thread.
+fn take_over_rdma<P: Sink + Gaps + Counted + Send>(
+    lane: &mut Lane,
+    mut paths: Vec<P>,
+    size: u64,
+    pulls: bool,
+) -> Result<()> {
+    match &mut paths[..] {
+        [path] if lane.may_lose(Transport::Rdma) => {
+            lossy::bandwidth_server(lane, path, Transport::Rdma, size)
+        }
+        _ => take(lane, paths, Transport::Rdma, pulls),
     }
 }
 

@@ -33,7 +33,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted + Send>(
 ) -> Result<Measured> {
     for path in paths.iter_mut() {
         let count = CHECKED.max(path.positions().len() as u64);
-        check_messages(lane, path, count, pulls, Step::Check)?;
+        check_messages(lane, path, transport, count, pulls, Step::Check)?;
         begin_over(lane)?;
     }
     lane.control.set_step(Step::Measure);
@@ -48,18 +48,19 @@ pub fn bandwidth_client<P: Stream + Payload + Counted + Send>(
     let (cost, outcome) = sum_up(lane, meter, transport, sent, parts, samples);
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let each = paths.iter().zip(&before).flat_map(|(path, before)| since(before, path)).collect();
-    let report = end(lane, Step::Measure, each)?;
+    let report = end(lane, transport, Step::Measure, each)?;
     if lane.test.verify {
         for path in paths.iter_mut() {
             let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
             let window = depth.min(path.slots());
-            check_messages(lane, path, window, pulls, Step::Verify)?;
+            check_messages(lane, path, transport, window, pulls, Step::Verify)?;
             begin_over(lane)?;
         }
     }
     let all = together(samples, &lane.clock);
     let opened_ns = lane.clock.since_epoch(all.opened);
-    Ok(Measured { sent, opened_ns, window_ns: all.window_ns, cost, report })
+    let (received, window_ns) = (report.messages, all.window_ns);
+    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report })
 }
 
 /// Every path's stream at once. A count is dealt out to them.
@@ -154,7 +155,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted + Send>(
         halted.map_err(|halt| lane.explain(halt, Step::Measure))?;
     }
     let taken = paths.iter().zip(&before).flat_map(|(path, before)| since(before, path)).sum();
-    phase::report(lane, Some(taken), cost)?;
+    phase::report(lane, Some(taken), None, cost)?;
     if taken != sent {
         return Err(phase::miscounted(Step::Measure, sent, taken));
     }
@@ -211,7 +212,7 @@ pub fn passive_server(
         aside.check(own, None).map_err(|error| error.at(Step::Measure))?;
     }
     let cost = meter.stop(lane, transport, messages, Tally::default());
-    phase::report(lane, None, cost)?;
+    phase::report(lane, None, None, cost)?;
     if lane.test.verify {
         for aside in asides.iter_mut() {
             phase::passive_server(lane, transport, size, aside)?;

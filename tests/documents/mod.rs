@@ -10,11 +10,11 @@ use verbmark::error::{Error, Step};
 use verbmark::host::Machine;
 use verbmark::measure::{LatencyHistogram, Stop};
 use verbmark::ops::Verb;
-use verbmark::plan::Test;
+use verbmark::plan::{Load, Test};
 use verbmark::result::{
-    Bandwidth, Basis, Buffers, ClockFacts, Connection, CpuUse, Device, Direction, Document, End, Floor, Gid,
-    GidType, LinkLayer, MemoryKind, Point, Process, ResultRow, RowInterval, Shape, Side, TcpEnd, TcpOptions,
-    TestRecord, Tool, Transport, Wait,
+    Arrivals, Bandwidth, Basis, Buffers, ClockFacts, Connection, CpuUse, Device, Direction, Document, End,
+    Floor, Gid, GidType, LinkLayer, MemoryKind, Point, Process, ResultRow, RowInterval, Shape, Side, TcpEnd,
+    TcpOptions, TestRecord, Tool, Transport, Wait,
 };
 
 pub const RUN_ID: &str = "0123456789abcdef0123456789abcdef";
@@ -99,6 +99,12 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         payload_seed: 1,
         tx_depth: 128,
         rx_depth: 512,
+        load: Load {
+            depth: if shape == Shape::Latency { 1 } else { 128 },
+            rate_per_s: None,
+            arrivals: Arrivals::Constant,
+            rate_shares: Vec::new(),
+        },
         signal_every: 32,
         post_list: 1,
         cqe_batch: 16,
@@ -124,6 +130,7 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         verify: false,
         first: Side::Client,
         stall_timeout: Duration::from_secs(10),
+        loss_timeout: Duration::from_millis(50),
     }
 }
 

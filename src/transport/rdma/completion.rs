@@ -122,7 +122,7 @@ impl Other<'_> {
 
 /// The error behind a failed completion: where it was flushed, the other queue knows what went wrong first.
 #[cold]
-fn failed(wc: &Wc, other: Option<&Cq>) -> Halt {
+pub(super) fn failed(wc: &Wc, other: Option<&Cq>) -> Halt {
     let mut first = *wc;
     if first.status() == WcStatus::WR_FLUSH_ERR
         && let Some(other) = other

@@ -16,6 +16,8 @@ pub(super) const VARIABLE: &str = "VERBMARK_EMULATED";
 pub(super) struct Faults {
     /// `corrupt=N`: flips bits in the middle byte of the payload of every Nth message of a queue pair.
     pub corrupt: Option<u32>,
+    /// `lose=N`: every Nth message of a queue pair without a reliable connection does not arrive.
+    pub lose: Option<u32>,
     /// `port-down`: the port is DOWN and nothing sent through it arrives.
     pub port_down: bool,
     /// `no-memlock`: registering memory fails with ENOMEM, as it does when `RLIMIT_MEMLOCK` is too low.
@@ -55,6 +57,7 @@ impl Default for Faults {
     fn default() -> Self {
         Self {
             corrupt: None,
+            lose: None,
             port_down: false,
             no_memlock: false,
             no_inline: false,
@@ -101,6 +104,7 @@ impl Faults {
                     let number: u32 = number.parse().ok()?;
                     match name {
                         "corrupt" if number > 0 => faults.corrupt = Some(number),
+                        "lose" if number > 0 => faults.lose = Some(number),
                         "max-msg" if (1..=limits::MAX_MESSAGE).contains(&number) => {
                             faults.max_message = number
                         }
@@ -124,6 +128,7 @@ impl Faults {
     /// A send queue of this device must look at each message.
     pub(super) fn touch_messages(&self) -> bool {
         self.corrupt.is_some()
+            || self.lose.is_some()
             || self.delay_ns > 0
             || self.die_after.is_some()
             || self.port_error_after.is_some()
@@ -144,11 +149,12 @@ mod tests {
 
     #[test]
     fn every_documented_word_is_understood() {
-        let all = "corrupt=3,port-down, no-memlock,no-inline,max-msg=4096,fail-qp,delay=50,die-after=0,\
+        let all = "corrupt=3,lose=5,port-down, no-memlock,no-inline,max-msg=4096,fail-qp,delay=50,die-after=0,\
                    port-error-after=7,no-odp,device-fatal-after=1,qp-fatal-after=2,pace=3,\
                    late-receives=4,slow-receives=5,pkey=32767,gids=link-local,";
         let expected = Faults {
             corrupt: Some(3),
+            lose: Some(5),
             port_down: true,
             no_memlock: true,
             no_inline: true,
@@ -176,6 +182,7 @@ mod tests {
             "corrupt",
             "corrupt=0",
             "corrupt=x",
+            "lose=0",
             "port-down=1",
             "max-msg=0",
             "max-msg=2000000000",
