@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::error::Error;
@@ -35,6 +36,8 @@ impl From<Error> for Halt {
 #[derive(Debug, Clone, Copy)]
 pub struct Watch<'a> {
     control: Option<BorrowedFd<'a>>,
+    /// What of the control connection ends a wait.
+    heeds: PollFlags,
     signalled: &'a AtomicBool,
     stall: Duration,
 }
@@ -46,7 +49,7 @@ impl<'a> Watch<'a> {
     /// `control` becomes readable when the peer speaks or dies; `signalled` is set by a signal; `stall` is the
     /// longest wait for any progress.
     pub fn new(control: BorrowedFd<'a>, signalled: &'a AtomicBool, stall: Duration) -> Self {
-        Self { control: Some(control), signalled, stall }
+        Self { control: Some(control), heeds: PollFlags::POLLIN, signalled, stall }
     }
 
     /// The same, deaf to the control connection: for the rest of a phase whose end the peer has already told.
@@ -59,6 +62,12 @@ impl<'a> Watch<'a> {
     #[must_use]
     pub fn with_stall(self, stall: Duration) -> Self {
         Self { stall, ..self }
+    }
+
+    /// The same, deaf to what the peer says, but not to its end: for a phase that the peer may have done with first.
+    #[must_use]
+    pub fn until_gone(self) -> Self {
+        Self { heeds: PollFlags::from_bits_retain(libc::POLLRDHUP), ..self }
     }
 
     /// A signal has asked the process to stop.
@@ -96,11 +105,10 @@ impl<'a> Watch<'a> {
     }
 
     fn poll_fds(&self, data: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), Halt> {
-        let Some(control) = self.control.or(data) else { return Ok(()) };
-        let mut fds = [
-            PollFd::new(control, PollFlags::POLLIN),
-            PollFd::new(data.unwrap_or(control), PollFlags::POLLIN),
-        ];
+        let control = self.control.map(|control| (control, self.heeds));
+        let data = data.map(|data| (data, PollFlags::POLLIN));
+        let (Some(first), Some(second)) = (control.or(data), data.or(control)) else { return Ok(()) };
+        let mut fds = [first, second].map(|(fd, events)| PollFd::new(fd, events));
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO);
         match poll(&mut fds, timeout) {
             Ok(0) | Err(Errno::EINTR) => Ok(()),
@@ -175,7 +183,7 @@ pub struct Spin<const YIELDS: bool> {
 }
 
 /// Empty polls between two looks: some 40 us of polling on a NIC, so that a look never falls into a short wait.
-const LOOK_EVERY: u32 = 4096;
+pub(super) const LOOK_EVERY: u32 = 4096;
 
 impl<const YIELDS: bool> Waiting for Spin<YIELDS> {
     const SLEEPS: bool = false;
@@ -278,6 +286,20 @@ mod tests {
         waker.write_all(b"x").unwrap();
         assert!(watch.sleep(fd.as_fd(), &mut None).is_ok());
         assert!(watch.without_peer().look(&mut None).is_ok());
+    }
+
+    #[test]
+    fn a_peer_that_is_done_first_is_not_one_that_is_gone() {
+        let (control, mut peer) = UnixStream::pair().unwrap();
+        let watch = Watch::new(control.as_fd(), &QUIET, Duration::from_secs(5));
+        let (fd, _quiet) = UnixStream::pair().unwrap();
+        peer.write_all(b"done").unwrap();
+        assert!(watch.until_gone().look(&mut None).is_ok());
+        assert!(watch.until_gone().sleep(fd.as_fd(), &mut None).is_ok());
+        assert!(matches!(watch.look(&mut None), Err(Halt::Peer)));
+        drop(peer);
+        assert!(matches!(watch.until_gone().look(&mut None), Err(Halt::Peer)));
+        assert!(matches!(watch.until_gone().sleep(fd.as_fd(), &mut None), Err(Halt::Peer)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::both::AtEnd;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{LAST_WORD, Lane, PollCosts, STEP};
 use super::phase::{self, Measured};
@@ -170,7 +171,7 @@ impl Session<'_> {
             }
         }
         if test.measures(Transport::Tcp) {
-            for _ in 0..test.threads {
+            for _ in 0..test.connections() {
                 let stream = self.connect_data(control, server, &from, &token, document)?;
                 let tcp = establish::connect_tcp(control, stream, &test, Side::Client, self.plan.site.numa)?;
                 paths.tcp.push(tcp);
@@ -306,7 +307,7 @@ impl Session<'_> {
         lane.control.send(&Command::Point { transport, size })?;
         let mut recorder = Recorder { offered_per_s: rate, ..Recorder::default() };
         let point = AtClient { lane, paths, transport, size, recorder: &mut recorder };
-        let outcome = point.lane.test.verb.visit(point);
+        let outcome = point.run();
         let mut row = row(lane, transport, size, &recorder, outcome.as_ref().ok(), *loop_ns);
         if let Err(error) = outcome {
             match error.kind {
@@ -381,6 +382,18 @@ struct AtClient<'a> {
     transport: Transport,
     size: u64,
     recorder: &'a mut Recorder,
+}
+
+impl AtClient<'_> {
+    fn run(self) -> Result<Measured> {
+        let verb = self.lane.test.verb;
+        if !self.lane.test.bidirectional {
+            return verb.visit(self);
+        }
+        let Self { lane, paths, transport, size, recorder } = self;
+        let measured = verb.visit(AtEnd { lane, paths, transport, size, sample: &mut recorder.sample })?;
+        measured.ok_or_else(|| Error::failed(Step::Measure, "the client's end has measured nothing"))
+    }
 }
 
 impl Visitor for AtClient<'_> {

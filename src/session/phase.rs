@@ -1,5 +1,6 @@
 //! The phases of one point at both ends, over any path: check, measure, verify.
 
+use super::both::Back;
 use super::lane::{Cost, Lane, Meter, STEP};
 use super::lossy;
 use super::row::Recorder;
@@ -7,7 +8,7 @@ use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, Load};
 use crate::measure::{Halt, LatencyHistogram, Limit, RoundTrip, Sink, Stop, Stream, Ticks, Waiting, Watch};
 use crate::measure::{floor, latency, paced_stream};
-use crate::oob::run::{Done, Phase, Ready, Received, Report};
+use crate::oob::run::{Done, Phase, Ready, Received, Report, Streamed};
 use crate::plan::{Transport, Wait};
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
 
@@ -30,6 +31,8 @@ pub struct Measured {
     pub cost: Cost,
     /// What the server saw of the phase.
     pub report: Report,
+    /// Of the other direction, in a bidirectional test.
+    pub back: Option<Back>,
 }
 
 /// Runs `$body` with `$ticks` bound to the clock's source, so that a loop is compiled for it.
@@ -107,7 +110,7 @@ pub fn latency_client<P: RoundTrip + Counted>(
     let opened_ns = lane.clock.since_epoch(opened);
     let received = report.messages;
     let sent = warmed + messages;
-    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report })
+    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report, back: None })
 }
 
 /// Says that the point is over.
@@ -151,7 +154,7 @@ pub fn latency_server<P: RoundTrip + Counted>(
         };
         let cost = meter.stop(lane, transport, answered, path.tally().since(before));
         let Done { messages, .. } = done_after(lane, halt, step)?;
-        report(lane, Some(answered), None, cost)?;
+        report(lane, Seen::messages(Some(answered)), cost)?;
         if answered != messages && !lane.may_lose(transport) {
             return Err(miscounted(step, messages, answered));
         }
@@ -178,14 +181,24 @@ fn done_after(lane: &mut Lane, halt: Halt, step: Step) -> Result<Done> {
     }
 }
 
-pub(super) fn report(
-    lane: &mut Lane,
-    messages: Option<u64>,
-    received: Option<Received>,
-    cost: Cost,
-) -> Result<()> {
-    let Cost { cpu, counters, disturbances } = cost;
-    lane.control.send(&Report { messages, received, cpu, counters, disturbances })
+pub(super) fn report(lane: &mut Lane, seen: Seen, cost: Cost) -> Result<()> {
+    let (Seen { messages, received, streamed }, Cost { cpu, counters, disturbances }) = (seen, cost);
+    lane.control.send(&Report { messages, received, streamed, cpu, counters, disturbances })
+}
+
+/// What the server saw of a phase, as in its [`Report`].
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) messages: Option<u64>,
+    pub(super) received: Option<Received>,
+    pub(super) streamed: Option<Streamed>,
+}
+
+impl Seen {
+    /// A number of messages, if that is known, and no more.
+    pub(super) fn messages(messages: Option<u64>) -> Self {
+        Self { messages, ..Self::default() }
+    }
 }
 
 /// The server's end of a point that goes on without it.
@@ -227,7 +240,7 @@ pub fn passive_server(
             }
         };
         let cost = meter.stop(lane, transport, messages, Tally::default());
-        report(lane, arrived, None, cost)?;
+        report(lane, Seen::messages(arrived), cost)?;
     }
 }
 
@@ -269,13 +282,13 @@ pub fn bandwidth_client<P: Stream + Payload + Counted, W: Waiting>(
     let sample = &recorder.sample;
     let cost = meter.stop(lane, transport, sample.posted, path.tally().since(before));
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
-    let report = end(lane, transport, Step::Measure, since(&began, path))?;
+    let report = end(lane, transport, Step::Measure, since(&began, &path.positions()))?;
 
     verify_last(lane, path, transport, pulls)?;
     begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(sample.opened);
     let (sent, received, window_ns) = (sample.posted, report.messages, sample.window_ns);
-    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report })
+    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report, back: None })
 }
 
 /// With `--verify`, checks a window of messages after the measurement.
@@ -347,7 +360,7 @@ pub(super) fn check_messages<P: Stream + Payload>(
         if pulls {
             path.check(count).map_err(|error| error.at(step))?;
         }
-        let arrived = end(lane, transport, step, since(&first, path))?.messages.unwrap_or(count);
+        let arrived = end(lane, transport, step, since(&first, &path.positions()))?.messages.unwrap_or(count);
         sent += count;
         left -= arrived.min(count);
     }
@@ -355,8 +368,8 @@ pub(super) fn check_messages<P: Stream + Payload>(
 }
 
 /// Messages that went over each queue pair since it was at these numbers.
-pub(super) fn since(before: &[u64], path: &impl Payload) -> Vec<u64> {
-    path.positions().iter().zip(before).map(|(now, before)| now - before).collect()
+pub(super) fn since(before: &[u64], now: &[u64]) -> Vec<u64> {
+    now.iter().zip(before).map(|(now, before)| now - before).collect()
 }
 
 fn post_all<P: Stream>(lane: &Lane, path: &mut P, count: u64) -> Result<(), Halt> {
@@ -407,7 +420,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         if checks && !pulls {
             path.check(taken)?;
         }
-        report(lane, Some(taken), None, cost)?;
+        report(lane, Seen::messages(Some(taken)), cost)?;
         if taken != sent {
             return Err(miscounted(step, sent, taken));
         }

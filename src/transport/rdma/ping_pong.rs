@@ -51,7 +51,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     /// The same with another work request than the verb's own.
     pub(super) fn with(rdma: &'r mut Rdma, size: usize, opcode: verbs::Opcode) -> Self {
         debug_assert_eq!(rdma.shared.shape, Shape::Latency);
-        let Rdma { queues, shared } = rdma;
+        let Rdma { queues, shared, .. } = rdma;
         let queue = &mut queues[0];
         let facts = const { O::FACTS };
         let (ours, theirs) = (queue.ours(), queue.landing());

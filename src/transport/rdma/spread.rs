@@ -56,7 +56,11 @@ impl<'r, O: Op, W: Waiting, P: Posting> Spreader<'r, O, W, P> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
         debug_assert_eq!(rdma.shared.shape, Shape::Bandwidth);
-        let Rdma { queues, shared } = rdma;
+        Self::over(&mut rdma.queues, &rdma.shared, size)
+    }
+
+    /// The same over queue pairs that have these slots.
+    pub(super) fn over(queues: &'r mut [Queue], shared: &'r Shared, size: usize) -> Self {
         let postings = queues.iter().map(|queue| P::new::<O>(queue, shared, size)).collect();
         let turns = Turns::new(queues.len());
         let wcs = vec![Wc::EMPTY; shared.cqe_batch].into();
