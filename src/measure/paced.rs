@@ -214,6 +214,8 @@ pub fn initiate<P: Pipeline, W: Waiting, T: Ticks, const VERIFY: bool>(
     let (end, kept) =
         if seen.posted == limit.messages { (last_post, last_due) } else { (deadline, due.min(deadline)) };
     seen.window_ns = clock.ns(end.saturating_sub(start));
+    // One interval: to end one within would keep what is due waiting.
+    histogram.close(seen.window_ns);
     seen.share = (kept - start) as f64 / (end - start).max(1) as f64;
     seen.growth = trend.growth(gap).map(|(first, last)| (clock.ns(first), clock.ns(last)));
     outcome.map(|()| seen)
