@@ -12,15 +12,16 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use crate::units::{parse_duration, parse_size};
 
 mod durations;
+mod rates;
 mod sizes;
-mod socket;
+mod tcp;
 pub mod tool;
 
 pub use durations::SHORTEST_LOSS_TIMEOUT;
 use durations::{parse_loss_timeout, parse_positive_duration};
+pub use rates::{LoadArgs, MOST_RATE, MOST_SHARES, Shares, is_share};
 pub use sizes::SizeSpec;
-pub use socket::{MOST_BUSY_POLL, MOST_SOCKET_BUFFER, is_congestion_name};
-use socket::{parse_congestion, parse_socket_buffer};
+pub use tcp::{MOST_BUSY_POLL, MOST_SOCKET_BUFFER, TcpArgs, is_congestion_name};
 
 /// The options of one test binary.
 #[derive(Debug, Clone, Parser)]
@@ -95,8 +96,8 @@ pub struct EndpointArgs {
     pub numa: Option<u32>,
 
     /// Core to run on [default: chosen near the device, another one for each end on one host]
-    #[arg(long, value_name = "N")]
-    pub core: Option<usize>,
+    #[arg(long, alias = "core", value_name = "N")]
+    pub cpu: Option<usize>,
 
     /// Longest wait for a server to appear
     #[arg(long, value_name = "TIME", default_value = "10", value_parser = parse_duration)]
@@ -140,6 +141,10 @@ pub struct ShapeArgs {
           value_parser = atomic_parser())]
     pub atomic: String,
 
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub load: LoadArgs,
+
     /// Sleep until woken by the device (RDMA) or the kernel (TCP) instead of busy polling
     #[arg(short, long)]
     pub events: bool,
@@ -147,6 +152,10 @@ pub struct ShapeArgs {
     /// Check every latency message and the last window of a bandwidth run, outside the timed span
     #[arg(long)]
     pub verify: bool,
+
+    /// Core for the server to run on, unless it was given one of its own
+    #[arg(long, value_name = "N")]
+    pub peer_cpu: Option<usize>,
 
     /// Measure RDMA only
     #[arg(long, conflicts_with = "tcp_only")]
@@ -273,31 +282,6 @@ pub struct PathArgs {
 
 /// Routers a packet may pass, and one, unless another number is asked for: more than any data centre has.
 pub const HOP_LIMIT: u8 = 64;
-
-/// The socket that is measured beside the queue pair.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "TCP, decided by the client")]
-pub struct TcpArgs {
-    /// Send buffer of the socket (SO_SNDBUF) [default: the kernel's, which adapts]
-    #[arg(long, value_name = "SIZE", value_parser = parse_socket_buffer)]
-    pub tcp_sndbuf: Option<u32>,
-
-    /// Receive buffer of the socket (SO_RCVBUF) [default: the kernel's, which adapts]
-    #[arg(long, value_name = "SIZE", value_parser = parse_socket_buffer)]
-    pub tcp_rcvbuf: Option<u32>,
-
-    /// Congestion control, one of net.ipv4.tcp_available_congestion_control [default: the kernel's]
-    #[arg(long, value_name = "NAME", value_parser = parse_congestion)]
-    pub tcp_congestion: Option<String>,
-
-    /// Let the kernel poll the network device for this long before it sleeps (SO_BUSY_POLL), in us
-    #[arg(long, value_name = "USEC", value_parser = clap::value_parser!(u32).range(1..=MOST_BUSY_POLL))]
-    pub tcp_busy_poll: Option<u32>,
-
-    /// Send messages without copying them (MSG_ZEROCOPY); what the kernel copied after all is counted
-    #[arg(long)]
-    pub tcp_zerocopy: bool,
-}
 
 /// Most queue pairs of a thread: their index has a part of a work request's identifier.
 pub const MOST_QPS: u32 = 4096;

@@ -13,7 +13,7 @@ use super::{Limit, Stop};
 /// With a count the window opens at once and reaches to the last arrival. With a time it opens when the first arrival
 /// is as long ago as the warm-up lasts, and closes when that much time has passed, or with the last arrival before
 /// that.
-pub struct Arrivals<'c, T> {
+pub struct Receiving<'c, T> {
     ticks: T,
     clock: &'c Clock,
     stage: Stage,
@@ -34,7 +34,7 @@ enum Stage {
     Closed,
 }
 
-impl<'c, T: Ticks> Arrivals<'c, T> {
+impl<'c, T: Ticks> Receiving<'c, T> {
     /// For a phase that begins now; with `None` nothing is timed.
     pub fn new(ticks: T, clock: &'c Clock, load: Option<(Limit, Stop)>) -> Self {
         let (stage, warm_up, span) = match load {
@@ -143,7 +143,7 @@ mod tests {
         let hand = Hand(Box::leak(Box::default()));
         let mut path =
             Batches { hand, left: vec![2; batches], a_millisecond: clock.ticks(Duration::from_millis(1)) };
-        let mut arrivals = Arrivals::new(hand, &clock, load);
+        let mut arrivals = Receiving::new(hand, &clock, load);
         assert!(matches!(arrivals.take::<_, false>(&mut path, u64::MAX, &watch), Err(Halt::Peer)));
         (arrivals.received(), arrivals.close())
     }

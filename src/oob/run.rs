@@ -23,6 +23,9 @@ pub struct Proposal {
     pub cores: Vec<usize>,
     /// Threads of each end.
     pub threads: u32,
+    /// The first core of the server, unless it was started with one.
+    #[serde(default)]
+    pub server_core: Option<usize>,
     /// Identifies the run in the documents of both ends.
     pub run_id: String,
 }
@@ -70,7 +73,9 @@ pub enum Command {
         /// Message size in bytes.
         size: u64,
     },
-    /// What the point gave.
+    /// Distributions of the intervals of the row that follows, as many as a message takes.
+    Payloads(Vec<Option<String>>),
+    /// What the point gave, without those distributions.
     Row(Box<ResultRow>),
     /// Nothing more.
     Finish {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Connection, MemoryKind, Outputs, Plan, Role, Shape, Side, Site, Test, Transport, Wait, service};
+use super::{
+    Connection, Load, MemoryKind, Outputs, Plan, Role, Shape, Side, Site, Test, Transport, Wait, service,
+};
 use crate::cli::{SizeSpec, TestArgs, Typed};
 use crate::error::{Error, Result};
 use crate::measure::{Limit, Stop};
@@ -54,6 +56,7 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         return Err(Error::usage("-p 0 is for a server that takes a free port; a client must name it"));
     }
     let verb = operation(&args, &client_options, verb)?;
+    Load::check_typed(&args.shape.load, shape)?;
     let test = test(&args, verb, shape, payload_seed);
     service::check_typed(test.connection, &client_options)?;
     test.check()?;
@@ -70,7 +73,7 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         gid_index: args.endpoint.gid_index,
         pkey_index: args.endpoint.pkey_index,
         may_emulate: role == Role::Loopback,
-        core: args.endpoint.core,
+        core: args.endpoint.cpu,
         numa: args.endpoint.numa,
         control_port: args.endpoint.port,
         bind: args.endpoint.bind,
@@ -78,7 +81,16 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         tcp_only: args.shape.tcp_only,
         verbose: args.output.verbose,
     };
-    Ok(Plan { role, test, is_sweep: args.shape.all, site, outputs, labels: args.output.labels, ignored })
+    Ok(Plan {
+        role,
+        test,
+        is_sweep: args.shape.all,
+        site,
+        server_core: args.shape.peer_cpu,
+        outputs,
+        labels: args.output.labels,
+        ignored,
+    })
 }
 
 /// The verb of the binary, or the atomic operation chosen.
@@ -119,6 +131,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
     };
     let queue_depth = |one: u32| (QUEUED_IN_ALL / queues.qps).clamp(one / 8, one);
     let tx_depth = queues.tx_depth.unwrap_or(queue_depth(TX_DEPTH));
+    let rx_depth = queues.rx_depth.unwrap_or(if queues.srq { RX_DEPTH } else { queue_depth(RX_DEPTH) });
     let transports = match (args.shape.no_tcp, args.shape.tcp_only) {
         (true, _) => vec![Transport::Rdma],
         (_, true) => vec![Transport::Tcp],
@@ -134,7 +147,8 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         stop,
         warm_up: Limit { messages, span: args.shape.warm_up.unwrap_or(WARM_UP) },
         tx_depth,
-        rx_depth: queues.rx_depth.unwrap_or(if queues.srq { RX_DEPTH } else { queue_depth(RX_DEPTH) }),
+        rx_depth,
+        load: Load::new(&args.shape.load, verb, shape, tx_depth, rx_depth),
         signal_every: queues.cq_mod.unwrap_or_else(|| SIGNAL_EVERY.min(tx_depth / 4).max(1)),
         post_list: queues.post_list,
         cqe_batch: queues.cqe_batch.unwrap_or(if shape == Shape::Bandwidth { CQE_BATCH } else { 1 }),
@@ -233,6 +247,7 @@ impl Test {
                     .with_remedy(format!("leave {option} away")));
             }
         }
+        self.load.check(self)?;
         self.tcp.check(self)?;
         self.check_queues()?;
         if self.max_inline > 0 && !facts.may_inline {
@@ -279,8 +294,11 @@ impl Test {
                     "leave --threads away",
                 );
             }
-            (Shape::Latency, None) if self.qps > 1 => {
-                return refuse(format!("-q {} is for bandwidth tests", self.qps), "leave -q away");
+            (Shape::Latency, None) if self.shared_receive && self.is_pipelined() => {
+                return refuse(
+                    "--srq goes with one message outstanding: each of many has its own receive".into(),
+                    "leave --srq away, or measure on one queue pair at --depth 1 without --rate",
+                );
             }
             (Shape::Bandwidth, Some(buffers)) if !buffers.is_multiple_of(self.post_list) => {
                 return refuse(
@@ -347,6 +365,19 @@ mod tests {
             (Verb::Write, Shape::Latency, "-l 2", "-l"),
             (Verb::Write, Shape::Latency, "--cqe-batch 4", "--cqe-batch"),
             (Verb::Send, Shape::Latency, "-A fetch_add", "-A"),
+            (Verb::Write, Shape::Bandwidth, "--depth 8", "--depth"),
+            (Verb::Write, Shape::Latency, "--depth 129", "-t 128"),
+            (Verb::Send, Shape::Latency, "-r 8 --depth 9", "-r 8"),
+            (Verb::Send, Shape::Latency, "--rate 1k --events", "--events"),
+            (Verb::Send, Shape::Latency, "--rate-sweep 50% --events", "--events"),
+            (Verb::Send, Shape::Latency, "--rate 0.1", "--stall-timeout"),
+            (Verb::Send, Shape::Latency, "--rate 1 --arrivals poisson -D 2", "--stall-timeout"),
+            (Verb::Send, Shape::Latency, "--rate 4 -D 200ms", "--rate 4"),
+            (Verb::Send, Shape::Latency, "--rate-sweep 50% -s 64,128", "one size"),
+            (Verb::Write, Shape::Bandwidth, "--rate-sweep 50%", "--rate-sweep"),
+            (Verb::Send, Shape::Latency, "--arrivals poisson", "--arrivals"),
+            (Verb::Send, Shape::Latency, "--depth 8 --tcp-zerocopy", "--tcp-zerocopy"),
+            (Verb::Write, Shape::Latency, "--depth 128 -s 1G", "--depth"),
             (Verb::FetchAdd, Shape::Latency, "-s 16", "8 bytes, not 16"),
             (Verb::FetchAdd, Shape::Bandwidth, "-a", "8 bytes, not 1"),
             (Verb::Write, Shape::Latency, "--relaxed-ordering", "--relaxed-ordering"),

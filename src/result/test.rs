@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Limit, Stop};
+use crate::measure::{Arrivals, Limit, Stop};
 use crate::ops::Verb;
-use crate::plan::{Connection, MemoryKind, Shape, Side, TcpOptions, Test, Transport, Wait};
+use crate::plan::{Connection, Load, MemoryKind, Shape, Side, TcpOptions, Test, Transport, Wait};
 
 /// Every resolved option of the test both ends ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,18 @@ pub struct TestRecord {
     pub tx_depth: u32,
     /// Receives posted ahead.
     pub rx_depth: u32,
+    /// Most messages outstanding in a latency test; in a bandwidth test `tx_depth`.
+    #[serde(default = "one")]
+    pub depth: u32,
+    /// Rate of an open loop in messages a second; `null` where it is closed, or swept.
+    #[serde(default)]
+    pub rate_per_s: Option<f64>,
+    /// How the messages of an open loop follow each other.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// Shares of each path's own rate in a closed loop at this depth, that open loops were offered.
+    #[serde(default)]
+    pub rate_shares: Vec<f64>,
     /// One completion for each this many sends.
     pub signal_every: u32,
     /// Work requests posted by one call.
@@ -119,6 +131,7 @@ impl From<&Test> for TestRecord {
             warm_up,
             tx_depth,
             rx_depth,
+            load: Load { depth, rate_per_s, arrivals, rate_shares },
             signal_every,
             post_list,
             cqe_batch,
@@ -158,6 +171,10 @@ impl From<&Test> for TestRecord {
             warm_up: (*warm_up).into(),
             tx_depth: *tx_depth,
             rx_depth: *rx_depth,
+            depth: *depth,
+            rate_per_s: *rate_per_s,
+            arrivals: *arrivals,
+            rate_shares: rate_shares.clone(),
             signal_every: *signal_every,
             post_list: *post_list,
             cqe_batch: *cqe_batch,

@@ -8,9 +8,7 @@ use super::row::row_interval;
 use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, BandwidthSample, Load};
 use crate::measure::lossy::{self, Trips};
-use crate::measure::{
-    Arrivals, ClockSource, Counter, Halt, LatencyHistogram, Limit, LossyTrip, Raw, Sink, Stop, Stream, Ticks,
-};
+use crate::measure::{Halt, LatencyHistogram, Limit, LossyTrip, Receiving, Sink, Stop, Stream, Ticks};
 use crate::oob::run::{Done, Phase, Received};
 use crate::plan::{Connection, Transport};
 use crate::transport::{Aside, Checked, Counted, Gaps, Payload};
@@ -227,8 +225,8 @@ fn take_all<P: Sink, T: Ticks>(
     step: Step,
 ) -> Result<(u64, Option<BandwidthSample>)> {
     let clock = lane.clock.clone();
-    let mut arrivals = Arrivals::new(ticks, &clock, load);
-    let take = |lane: &Lane, path: &mut P, arrivals: &mut Arrivals<'_, T>, end: Option<u64>| {
+    let mut arrivals = Receiving::new(ticks, &clock, load);
+    let take = |lane: &Lane, path: &mut P, arrivals: &mut Receiving<'_, T>, end: Option<u64>| {
         let watch = if end.is_some() { lane.last_watch() } else { lane.watch() };
         let limit = end.unwrap_or(u64::MAX);
         if verify {

@@ -14,6 +14,7 @@ mod lane;
 mod loopback;
 mod lossy;
 mod phase;
+mod pipeline;
 mod row;
 mod server;
 mod team;

@@ -2,14 +2,13 @@
 
 use super::lane::{Cost, Lane, Meter, STEP};
 use super::lossy;
+use super::row::Recorder;
 use crate::error::{Error, Result, Step};
-use crate::measure::bandwidth::{self, BandwidthSample, Load};
-use crate::measure::latency;
-use crate::measure::{
-    ClockSource, Counter, Halt, LatencyHistogram, Limit, Raw, RoundTrip, Sink, Stop, Stream, Ticks,
-};
+use crate::measure::bandwidth::{self, Load};
+use crate::measure::{Halt, LatencyHistogram, Limit, RoundTrip, Sink, Stop, Stream, Ticks, Waiting, Watch};
+use crate::measure::{floor, latency, paced_stream};
 use crate::oob::run::{Done, Phase, Ready, Received, Report};
-use crate::plan::Transport;
+use crate::plan::{Transport, Wait};
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
 
 /// Messages checked before the warm-up, always.
@@ -37,20 +36,20 @@ pub struct Measured {
 macro_rules! with_ticks {
     ($lane:expr, $ticks:ident => $body:expr) => {
         match $lane.clock.source() {
-            ClockSource::MonotonicRaw => {
-                let $ticks = Raw;
+            $crate::measure::ClockSource::MonotonicRaw => {
+                let $ticks = $crate::measure::Raw;
                 $body
             }
-            ClockSource::Tsc | ClockSource::Cntvct => {
-                let $ticks = Counter;
+            $crate::measure::ClockSource::Tsc | $crate::measure::ClockSource::Cntvct => {
+                let $ticks = $crate::measure::Counter;
                 $body
             }
         }
     };
 }
-
 pub(super) use with_ticks;
 
+/// Asks for a phase, and waits until the server is ready for it.
 pub(super) fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
     let Ready {} = lane.ask(&phase, "the server to be ready for the phase")?;
     Ok(())
@@ -111,6 +110,7 @@ pub fn latency_client<P: RoundTrip + Counted>(
     Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report })
 }
 
+/// Says that the point is over.
 pub(super) fn begin_over(lane: &mut Lane) -> Result<()> {
     lane.control.send(&Phase::Over)
 }
@@ -235,17 +235,19 @@ pub fn passive_server(
 ///
 /// # Errors
 /// Why it could not be measured.
-pub fn bandwidth_client<P: Stream + Payload + Counted>(
+pub fn bandwidth_client<P: Stream + Payload + Counted, W: Waiting>(
     lane: &mut Lane,
     path: &mut P,
     transport: Transport,
     pulls: bool,
-    sample: &mut BandwidthSample,
+    recorder: &mut Recorder,
 ) -> Result<Measured> {
     let all = path.positions().len() as u64;
     check_messages(lane, path, transport, CHECKED.max(all), pulls, Step::Check)?;
 
     lane.control.set_step(Step::Measure);
+    // Nothing is under way, so that nothing is found.
+    learn_poll_cost(lane, transport, |_| path.look())?;
     begin(lane, Phase::Measure)?;
     let meter = Meter::start(lane, transport);
     let before = path.tally();
@@ -253,7 +255,18 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     let began = path.positions();
     let load = Load { depth, warm_up: lane.test.warm_up, stop: lane.test.stop };
     let (clock, watch) = (&lane.clock, &lane.watch());
-    let outcome = with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample));
+    let sample = &mut recorder.sample;
+    let outcome = match recorder.offered_per_s {
+        None => with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample)),
+        Some(rate) => {
+            let pace = &lane.test.pace(rate);
+            let paced = with_ticks!(lane, ticks => {
+                paced_stream::stream::<P, W, _>(path, ticks, clock, &load, pace, watch, sample)
+            });
+            paced.map(|seen| recorder.open_loop = Some(seen))
+        }
+    };
+    let sample = &recorder.sample;
     let cost = meter.stop(lane, transport, sample.posted, path.tally().since(before));
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let report = end(lane, transport, Step::Measure, since(&began, path))?;
@@ -278,6 +291,37 @@ pub(super) fn verify_last<P: Stream + Payload>(
     let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
     let window = depth.min(path.slots());
     check_messages(lane, path, transport, window, pulls, Step::Verify)
+}
+
+/// Times polls that find nothing, on a path on which nothing is under way: the first time that a polling end comes here
+/// with it.
+pub(super) fn learn_poll_cost(
+    lane: &mut Lane,
+    transport: Transport,
+    mut look: impl FnMut(&Watch<'_>) -> Result<u64, Halt>,
+) -> Result<()> {
+    if lane.test.wait == Wait::Events || lane.shares_core || lane.poll_costs.of(transport).is_some() {
+        return Ok(());
+    }
+    let watch = lane.watch();
+    let mut outcome = Ok(0);
+    let poll = || {
+        outcome = look(&watch);
+        matches!(outcome, Ok(0))
+    };
+    let cost = with_ticks!(lane, ticks => floor::empty_poll_ns(ticks, &lane.clock, poll));
+    match outcome {
+        Ok(0) => {}
+        Ok(found) => {
+            let message = format!("{found} messages came or were complete before any was sent");
+            return Err(Error::invalid(Step::Measure, message).with_remedy(
+                "the device or its driver repeats messages; no number of this run can be trusted",
+            ));
+        }
+        Err(halt) => return Err(lane.explain(halt, Step::Measure)),
+    }
+    lane.poll_costs.note(transport, cost);
+    Ok(())
 }
 
 /// Sends `count` messages in batches that have buffers of their own, each checked where it arrives. Others are sent in
@@ -349,6 +393,10 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         if pulls && checks {
             path.settle(&lane.watch()).map_err(|halt| lane.explain(halt, step))?;
             path.stamp(limit.min(path.slots()));
+        }
+        if !checks {
+            // The client sends when it has heard that this end is ready.
+            learn_poll_cost(lane, transport, |watch| path.look::<false>(watch))?;
         }
         let meter = Meter::start(lane, transport);
         let before = path.tally();

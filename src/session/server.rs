@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::establish::{self, Agreed, Paths};
-use super::lane::{Lane, STEP};
+use super::lane::{Lane, PollCosts, STEP};
+use super::row::ends_point;
 use super::{Process, client, ends, lossy, phase, threads};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
@@ -93,9 +94,17 @@ impl<'a> Server<'a> {
         }
         let device = self.port.as_ref().map(|port| (port.context().clone(), port.number()));
         let signalled = self.process.signalled;
-        let (sockets, troubles) = (Vec::new(), Default::default());
-        let mut lane =
-            Lane { control, test, clock, cores, shares_core, signalled, device, sockets, troubles };
+        let mut lane = Lane {
+            control,
+            test,
+            clock,
+            cores,
+            shares_core,
+            signalled,
+            device,
+            sockets: Vec::new(),
+            poll_costs: PollCosts::default(),
+        };
         let outcome = self.carry_out(&mut lane, &token, agreed.as_ref(), core, document);
         if let Err(error) = &outcome {
             lane.control.send_error(error);
@@ -150,8 +159,8 @@ impl<'a> Server<'a> {
         let boot_id = document.local.as_ref().and_then(|end| end.machine.boot_id.as_ref());
         let is_here = boot_id.is_some() && boot_id == identity.boot_id.as_ref();
         let taken = if is_here { proposal.cores } else { Vec::new() };
-        let first = match self.plan.site.core {
-            Some(core) => Some(self.cores.given(core, &taken)?.core),
+        let first = match self.plan.site.core.or(proposal.server_core) {
+            Some(core) => Some(self.cores.given(core, &taken).map_err(|error| error.at(Step::Plan))?.core),
             None => None,
         };
         let threads = proposal.threads.clamp(1, MOST_THREADS) as usize;
@@ -258,8 +267,12 @@ impl<'a> Server<'a> {
     }
 }
 
+/// Intervals of a row at most: as a client keeps, and some.
+const MOST_PAYLOADS: usize = 4096;
+
 /// Does what the client says until it is finished.
 fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &Process<'_>) -> Result<()> {
+    let mut payloads = Vec::new();
     loop {
         lane.control.set_step(Step::Measure);
         match lane.control.recv("the next point", STEP)? {
@@ -273,9 +286,19 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
                 let verb = lane.test.verb;
                 verb.visit(AtServer { lane, paths, transport, size })?;
             }
-            Command::Row(row) => {
+            Command::Payloads(more) => {
+                payloads.extend(more);
+                if payloads.len() > MOST_PAYLOADS {
+                    return Err(Error::failed(
+                        Step::Results,
+                        format!("the client sent the distributions of more than {MOST_PAYLOADS} intervals"),
+                    ));
+                }
+            }
+            Command::Row(mut row) => {
+                row.put_interval_payloads(std::mem::take(&mut payloads));
                 document.add_row(*row);
-                if document.results.len().is_multiple_of(lane.test.transports.len()) {
+                if ends_point(&lane.test, document.results.len()) {
                     process.observer.measured(document);
                 }
             }
@@ -338,10 +361,22 @@ impl AtServer<'_> {
                     let mut path = rdma::Lossy::<O, W, true>::new(rdma, size);
                     return phase::latency_server(lane, &mut path, transport);
                 }
+                if lane.test.is_pipelined() {
+                    return phase::latency_server(
+                        lane,
+                        &mut rdma::Pipelined::<O, W>::new(rdma, size),
+                        transport,
+                    );
+                }
                 phase::latency_server(lane, &mut rdma::PingPong::<O, W>::new(rdma, size), transport)
             }
             (Transport::Tcp, Shape::Latency) => {
                 let tcp = paths.tcp.first().ok_or_else(missing)?;
+                if lane.test.is_pipelined() {
+                    let depth = lane.test.load.depth as usize;
+                    let mut path = tcp::Pipelined::<O, W>::new(tcp, size, depth)?;
+                    return phase::latency_server(lane, &mut path, transport);
+                }
                 phase::latency_server(lane, &mut tcp::PingPong::<O, W, S>::new(tcp, size)?, transport)
             }
             (Transport::Rdma, Shape::Bandwidth) => {

@@ -2,7 +2,7 @@
 //! all paths are measured at once.
 
 use super::lane::{Cost, Lane, Meter, STEP};
-use super::phase::{self, CHECKED, Measured, begin, begin_over, check_messages, end, since};
+use super::phase::{self, CHECKED, Measured, begin, begin_over, check_messages, end, learn_poll_cost, since};
 use super::team;
 use crate::error::{Error, Result, Step};
 use crate::host::{CpuMeter, CpuUse};
@@ -37,6 +37,9 @@ pub fn bandwidth_client<P: Stream + Payload + Counted + Send>(
         begin_over(lane)?;
     }
     lane.control.set_step(Step::Measure);
+    if let Some(path) = paths.first_mut() {
+        learn_poll_cost(lane, transport, |_| path.look())?;
+    }
     begin(lane, Phase::Measure)?;
     let meter = Meter::start(lane, transport);
     let before: Vec<Vec<u64>> = paths.iter().map(Payload::positions).collect();
@@ -125,6 +128,9 @@ pub fn bandwidth_server<P: Sink + Payload + Counted + Send>(
         phase::bandwidth_server(lane, path, transport, pulls)?;
     }
     lane.control.set_step(Step::Measure);
+    if let Some(path) = paths.first_mut() {
+        learn_poll_cost(lane, transport, |watch| path.look::<false>(watch))?;
+    }
     expect_measure(lane)?;
     let meter = Meter::start(lane, transport);
     lane.control.send(&Ready {})?;

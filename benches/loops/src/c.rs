@@ -31,6 +31,7 @@ unsafe extern "C" {
     fn c_write_imm_latency(end: *mut End<'_>, block: *mut u64, count: u64, deadline: u64) -> i64;
     fn c_write_stream(end: *mut End<'_>, count: u64) -> i64;
     fn c_send_stream(end: *mut End<'_>, count: u64) -> i64;
+    fn c_write_lists(end: *mut End<'_>, count: u64) -> i64;
     fn c_sink(end: *mut End<'_>, count: u64) -> i64;
 }
 
@@ -44,6 +45,7 @@ pub const SEND_LATENCY: Latency = c_send_latency;
 pub const WRITE_IMM_LATENCY: Latency = c_write_imm_latency;
 pub const WRITE_STREAM: Bandwidth = c_write_stream;
 pub const SEND_STREAM: Bandwidth = c_send_stream;
+pub const WRITE_LISTS: Bandwidth = c_write_lists;
 pub const SINK: Bandwidth = c_sink;
 
 impl<'r> End<'r> {

@@ -7,15 +7,19 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use verbmark::measure::bandwidth::{self, BandwidthSample, Load};
+use verbmark::measure::histogram::BLOCK;
 use verbmark::measure::{
     Clock, Counter, Epoch, LatencyHistogram, Limit, Raw, Spin, Stop, Ticks, Watch, latency,
 };
 use verbmark::ops::{Op, Read, Send, Verb, Write, WriteImm};
 use verbmark::plan::Shape;
-use verbmark::transport::rdma::{PingPong, Rdma, Single, Streamer, Taker};
+use verbmark::transport::rdma::{Lists, PingPong, Posting, Rdma, Single, Streamer, Taker};
 
 use crate::rig::{Rig, SIZE};
 use crate::{c, null};
+
+/// Messages of a list; loops.c knows it as `LIST`.
+const LIST: u64 = 32;
 
 /// A loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -28,6 +32,8 @@ pub enum Loop {
     WriteImmLat,
     /// A window of RDMA WRITEs.
     WriteBw,
+    /// The same in lists of 32, one completion each.
+    WriteLists,
     /// A window of SENDs.
     SendBw,
     /// The end that takes SENDs.
@@ -66,11 +72,12 @@ pub enum Part {
 }
 
 /// Every loop and what it can run on alone.
-pub const LOOPS: [(Loop, On); 8] = [
+pub const LOOPS: [(Loop, On); 9] = [
     (Loop::ReadLat, On::Null),
     (Loop::SendLat, On::Null),
     (Loop::WriteImmLat, On::Null),
     (Loop::WriteBw, On::Null),
+    (Loop::WriteLists, On::Null),
     (Loop::SendBw, On::Null),
     (Loop::Sink, On::Null),
     (Loop::ReadLat, On::Emulated),
@@ -83,7 +90,7 @@ impl Loop {
             Self::ReadLat => (Verb::Read, Shape::Latency),
             Self::SendLat => (Verb::Send, Shape::Latency),
             Self::WriteImmLat => (Verb::WriteImm, Shape::Latency),
-            Self::WriteBw => (Verb::Write, Shape::Bandwidth),
+            Self::WriteBw | Self::WriteLists => (Verb::Write, Shape::Bandwidth),
             Self::SendBw | Self::Sink => (Verb::Send, Shape::Bandwidth),
         }
     }
@@ -107,7 +114,8 @@ impl Loop {
 /// Runs a loop for `messages` and returns the ns it took.
 pub fn run(which: Loop, on: On, language: Language, messages: u64) -> u64 {
     let (verb, shape) = which.verb();
-    let mut rig = Rig::new(verb, shape).expect("the emulated device takes the defaults");
+    let list = if which == Loop::WriteLists { LIST } else { 1 };
+    let mut rig = Rig::new(verb, shape, list).expect("the emulated device takes the defaults");
     if on == On::Null {
         null::replace(&mut rig.client, rig.test.rx_depth);
     }
@@ -125,6 +133,7 @@ fn in_c(which: Loop, rig: &mut Rig, messages: u64) -> u64 {
         Loop::SendLat => end.latency(c::SEND_LATENCY, messages),
         Loop::WriteImmLat => end.latency(c::WRITE_IMM_LATENCY, messages),
         Loop::WriteBw => end.bandwidth(c::WRITE_STREAM, messages),
+        Loop::WriteLists => end.bandwidth(c::WRITE_LISTS, messages / LIST * LIST),
         Loop::SendBw => end.bandwidth(c::SEND_STREAM, messages),
         Loop::Sink => end.bandwidth(c::SINK, messages),
     }
@@ -141,8 +150,11 @@ fn in_rust(which: Loop, rig: &mut Rig, messages: u64) -> u64 {
         Loop::ReadLat => ping_pong::<Read>(end, &clock, &watch, messages),
         Loop::SendLat => ping_pong::<Send>(end, &clock, &watch, messages),
         Loop::WriteImmLat => ping_pong::<WriteImm>(end, &clock, &watch, messages),
-        Loop::WriteBw => stream::<Write>(end, rig.test.tx_depth, &clock, &watch, messages),
-        Loop::SendBw => stream::<Send>(end, rig.test.tx_depth, &clock, &watch, messages),
+        Loop::WriteLists => {
+            stream::<Write, Lists>(end, rig.test.tx_depth, &clock, &watch, messages / LIST * LIST)
+        }
+        Loop::WriteBw => stream::<Write, Single>(end, rig.test.tx_depth, &clock, &watch, messages),
+        Loop::SendBw => stream::<Send, Single>(end, rig.test.tx_depth, &clock, &watch, messages),
         Loop::Sink => sink(end, &watch, messages),
     }
 }
@@ -173,8 +185,14 @@ fn ping_pong<O: Op>(end: &mut Rdma, clock: &Clock, watch: &Watch<'_>, messages: 
 }
 
 #[inline(never)]
-fn stream<O: Op>(end: &mut Rdma, depth: u32, clock: &Clock, watch: &Watch<'_>, messages: u64) -> u64 {
-    let mut path = Streamer::<O, Spin<false>, Single>::new(end, SIZE as usize);
+fn stream<O: Op, P: Posting>(
+    end: &mut Rdma,
+    depth: u32,
+    clock: &Clock,
+    watch: &Watch<'_>,
+    messages: u64,
+) -> u64 {
+    let mut path = Streamer::<O, Spin<false>, P>::new(end, SIZE as usize);
     let load = Load { depth: depth.into(), warm_up: Stop::Count(0).into(), stop: Stop::Count(messages) };
     let mut sample = BandwidthSample::default();
     let began = Instant::now();
@@ -188,7 +206,7 @@ pub fn run_part(part: Part, times: u64) -> u64 {
     let clock = clock();
     let mut histogram = LatencyHistogram::new();
     let samples: Vec<u64> = (0..1024).map(|i| 1000 + i * 7919 % 64).collect();
-    let mut block = samples.clone();
+    let mut block = [0; BLOCK];
     let began = Instant::now();
     match part {
         Part::Counter => read(Counter, times),
@@ -199,7 +217,8 @@ pub fn run_part(part: Part, times: u64) -> u64 {
         Part::Fold => {
             for _ in 0..times / block.len() as u64 {
                 block.copy_from_slice(std::hint::black_box(&samples));
-                histogram.record_block(&mut block, |taken| clock.ns(taken));
+                histogram.record_all(block.iter().map(|&taken| clock.ns(taken)));
+                histogram.note_median(&mut block, |taken| clock.ns(taken));
             }
         }
     }

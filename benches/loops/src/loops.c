@@ -9,6 +9,8 @@
 #include <x86intrin.h>
 
 #define BATCH 16
+#define LIST 32
+#define MOST_SLOTS 1024
 
 /* Mirrored by `End` in c.rs. */
 struct end {
@@ -197,18 +199,73 @@ int64_t c_send_stream(struct end *e, uint64_t count)
 	return stream(e, count, IBV_WR_SEND);
 }
 
-/* Takes at least `count` messages, and posts a receive for each. */
-int64_t c_sink(struct end *e, uint64_t count)
+/* RDMA WRITEs in lists of `LIST`, linked once; `count` is a multiple of that, and so are slots and depth. */
+int64_t c_write_lists(struct end *e, uint64_t count)
 {
-	struct ibv_recv_wr receive, *bad;
-	struct ibv_sge landing = { .addr = e->local, .length = e->stride, .lkey = e->lkey };
+	static struct ibv_send_wr wrs[MOST_SLOTS];
+	static struct ibv_sge sges[MOST_SLOTS];
+	struct ibv_send_wr *bad, *last;
 	struct ibv_wc wcs[BATCH];
-	uint64_t taken = 0, at = 0;
+	uint64_t end = e->sent + count, at = 0, slot, room;
 	int got, i;
 
-	memset(&receive, 0, sizeof(receive));
-	receive.sg_list = &landing;
-	receive.num_sge = 1;
+	if (e->slots > MOST_SLOTS || e->slots % LIST)
+		return -1;
+	for (slot = 0; slot < e->slots; slot++) {
+		build(e, IBV_WR_RDMA_WRITE, &wrs[slot], &sges[slot]);
+		sges[slot].addr += slot * e->stride;
+		wrs[slot].wr.rdma.remote_addr += slot * e->stride;
+		wrs[slot].next = slot % LIST == LIST - 1 ? NULL : &wrs[slot + 1];
+	}
+	while (e->done < end) {
+		room = e->depth - (e->sent - e->done);
+		if (room > end - e->sent)
+			room = end - e->sent;
+		for (; room >= LIST; room -= LIST) {
+			e->sent += LIST;
+			last = &wrs[at + LIST - 1];
+			last->wr_id = e->sent;
+			last->send_flags = IBV_SEND_SIGNALED;
+			if (ibv_post_send(e->qp, &wrs[at], &bad))
+				return -1;
+			at += LIST;
+			if (at == e->slots)
+				at = 0;
+		}
+		do
+			got = ibv_poll_cq(e->qp->send_cq, BATCH, wcs);
+		while (got == 0);
+		if (got < 0)
+			return -1;
+		for (i = 0; i < got; i++)
+			if (wcs[i].status != IBV_WC_SUCCESS)
+				return -1;
+		e->done = wcs[got - 1].wr_id;
+	}
+	return count;
+}
+
+/* Takes at least `count` messages, and posts a receive for each, from a ring that is linked once. */
+int64_t c_sink(struct end *e, uint64_t count)
+{
+	static struct ibv_recv_wr wrs[MOST_SLOTS];
+	static struct ibv_sge sges[MOST_SLOTS];
+	struct ibv_recv_wr *bad, *behind;
+	struct ibv_wc wcs[BATCH];
+	uint64_t taken = 0, at = 0, slot, last;
+	int got, i, failed;
+
+	if (e->slots > MOST_SLOTS || e->slots < BATCH)
+		return -1;
+	for (slot = 0; slot < e->slots; slot++) {
+		sges[slot].addr = e->local + slot * e->stride;
+		sges[slot].length = e->stride;
+		sges[slot].lkey = e->lkey;
+		memset(&wrs[slot], 0, sizeof(wrs[slot]));
+		wrs[slot].sg_list = &sges[slot];
+		wrs[slot].num_sge = 1;
+		wrs[slot].next = &wrs[(slot + 1) % e->slots];
+	}
 	while (taken < count) {
 		do
 			got = ibv_poll_cq(e->qp->recv_cq, BATCH, wcs);
@@ -218,14 +275,16 @@ int64_t c_sink(struct end *e, uint64_t count)
 		for (i = 0; i < got; i++)
 			if (wcs[i].status != IBV_WC_SUCCESS)
 				return -1;
-		for (i = 0; i < got; i++) {
-			landing.addr = e->local + at;
-			at += e->stride;
-			if (at == e->stride * e->slots)
-				at = 0;
-			if (ibv_post_recv(e->qp, &receive, &bad))
-				return -1;
-		}
+		last = at + got;
+		if (last > e->slots)
+			last -= e->slots;
+		behind = wrs[last - 1].next;
+		wrs[last - 1].next = NULL;
+		failed = ibv_post_recv(e->qp, &wrs[at], &bad);
+		wrs[last - 1].next = behind;
+		if (failed)
+			return -1;
+		at = last == e->slots ? 0 : last;
 		taken += got;
 	}
 	return taken;

@@ -24,8 +24,10 @@ pub struct Rig {
 
 impl Rig {
     /// Connects two ends for messages of [`SIZE`] bytes, with the defaults of the binaries.
-    pub fn new(verb: Verb, shape: Shape) -> Result<Self> {
-        let words = ["loops", "--loopback", "-d", "emu0", "-s", &SIZE.to_string()].map(OsString::from);
+    /// Bandwidth is in lists of `list` messages.
+    pub fn new(verb: Verb, shape: Shape, list: u64) -> Result<Self> {
+        let line = format!("loops --loopback -d emu0 -s {SIZE} -l {list}");
+        let words = line.split(' ').map(OsString::from);
         let typed = cli::parse("loops", "", words).expect("the options are constants that exist");
         let plan = plan::resolve(typed, verb, shape, 1)?;
         let port = Port::open(&plan.site)?;

@@ -24,7 +24,7 @@ const WORKING_SET: u64 = 1 << 20;
 const ALIGNMENT: u64 = 128;
 
 impl Layout {
-    /// Latency has a slot to send from and one to land in. Bandwidth has as many as were asked for, or else as may be
+    /// Latency has a slot to send from and one to land in for each message outstanding. Bandwidth has as many as were asked for, or else as may be
     /// outstanding, as far as a working set of 1 MiB holds them, and at least two for one queue pair, one for each of
     /// many.
     ///
@@ -36,7 +36,7 @@ impl Layout {
         let stride = largest.saturating_add(headroom as u64).next_multiple_of(ALIGNMENT);
         let queues = u64::from(test.qps);
         let slots = match (test.shape, test.buffers) {
-            (Shape::Latency, _) => 2,
+            (Shape::Latency, _) => 2 * u64::from(test.load.depth),
             (Shape::Bandwidth, Some(buffers)) => buffers.into(),
             (Shape::Bandwidth, None) => {
                 let fewest = if queues == 1 { 2 } else { 1 };
@@ -77,7 +77,7 @@ impl Layout {
 }
 
 /// The part of `messages` that queue pair `queue` of `queues` has: they are dealt out one by one.
-pub(super) fn share(messages: u64, queue: usize, queues: usize) -> u64 {
+pub fn share(messages: u64, queue: usize, queues: usize) -> u64 {
     let (queue, queues) = (queue as u64, queues as u64);
     messages / queues + u64::from(queue < messages % queues)
 }

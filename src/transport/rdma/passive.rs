@@ -34,7 +34,10 @@ impl<O: Op> Aside for Passive<'_, O> {
             match shared.shape {
                 // One pattern for all messages: the requester says what it overwrites.
                 Shape::Latency => {
-                    Pattern::new(shared.seed, 0).stamp(shared.memory.region(), queue.ours(), self.size);
+                    for slot in 0..queue.slots.count / 2 {
+                        let at = queue.ours() + slot * queue.slots.stride;
+                        Pattern::new(shared.seed, 0).stamp(shared.memory.region(), at, self.size);
+                    }
                 }
                 Shape::Bandwidth => {
                     let count = share(messages.count, index, queues.len());

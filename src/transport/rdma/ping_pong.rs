@@ -193,6 +193,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         let at = self.queue.landing() + self.size - 1;
         let expected = flag(self.queue.sent + self.ahead);
         let mut wait = Spin::<false>::default();
+        let mut looks = 0u32;
         loop {
             for tries in 0..Spin::<false>::POLLS {
                 if self.shared.memory.region().load_acquire(at) == expected {
@@ -204,6 +205,10 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
             let cq = &self.shared.send_cq;
             wait.idle(&mut Source { cq, channel: None }, watch)?;
             Other { cq, done: &mut self.queue.reaped }.look()?;
+            looks += 1;
+            if looks > Spin::<false>::PATIENCE {
+                cq.check_device()?;
+            }
         }
     }
 

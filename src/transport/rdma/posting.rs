@@ -91,6 +91,9 @@ impl Single {
 pub struct Lists {
     lists: Vec<SendList>,
     len: u64,
+    /// The list that is next, and messages of it that were posted singly.
+    next: usize,
+    into: u64,
     single: Single,
 }
 
@@ -102,34 +105,31 @@ impl Posting for Lists {
             SendList::new(requests.collect())
         };
         let lists = (0..queue.slots.count / len).map(|i| list(i * len)).collect();
-        Self { lists, len: len as u64, single: Single::new::<O>(queue, shared, size) }
+        let slot = queue.slot(queue.sent);
+        let (next, into) = (slot / len, (slot % len) as u64);
+        Self { lists, len: len as u64, next, into, single: Single::new::<O>(queue, shared, size) }
     }
 
     #[inline(always)]
     fn post<O: Op>(&mut self, queue: &mut Queue, count: u64) -> Result<()> {
         let mut left = count;
         while left > 0 {
-            let into = queue.sent % self.len;
-            if into == 0 && left >= self.len {
-                left -= self.len;
-                self.post_list::<O>(queue)?;
+            left -= if self.into == 0 && left >= self.len {
+                self.post_list::<O>(queue)?
             } else {
-                let part = left.min(self.len - into);
-                left -= part;
-                self.single.0.seek(queue.slot(queue.sent));
-                self.single.post::<O>(queue, part)?;
-            }
+                self.post_part::<O>(queue, left)?
+            };
         }
         Ok(())
     }
 }
 
 impl Lists {
-    /// Posts the list that is next.
+    /// Posts the list that is next; returns its messages.
     #[inline(always)]
-    fn post_list<O: Op>(&mut self, queue: &mut Queue) -> Result<()> {
+    fn post_list<O: Op>(&mut self, queue: &mut Queue) -> Result<u64> {
         let (len, first) = (self.len as usize, queue.sent);
-        let list = &mut self.lists[queue.slot(first) / len];
+        let list = &mut self.lists[self.next];
         match const { O::FACTS.opcode } {
             Opcode::RdmaWriteWithImm => {
                 (0..len).for_each(|i| list.request(i).set_imm((first + i as u64 + 1) as u32));
@@ -139,15 +139,36 @@ impl Lists {
             }
             _ => {}
         }
+        queue.sent += self.len;
         // Another list without a completion would be more messages than may share one.
-        let signalled = first + self.len == queue.end || queue.until_signal < 2 * self.len as u32;
+        let signalled = queue.sent == queue.end || queue.until_signal < 2 * self.len as u32;
         let mut end = list.request(len - 1);
         end.set_signalled(signalled);
-        end.set_id(queue.tag | (first + self.len));
+        end.set_id(queue.tag | queue.sent);
         list.post().map_err(|partial| partial.error)?;
-        queue.sent += self.len;
         queue.until_signal =
             if signalled { queue.signal_every } else { queue.until_signal - self.len as u32 };
-        Ok(())
+        self.step();
+        Ok(self.len)
+    }
+
+    /// Posts singly what does not fill the list that is next, or the rest of it; returns how many messages that were.
+    #[cold]
+    #[inline(never)]
+    fn post_part<O: Op>(&mut self, queue: &mut Queue, left: u64) -> Result<u64> {
+        let part = left.min(self.len - self.into);
+        self.single.0.seek(queue.slot(queue.sent));
+        self.single.post::<O>(queue, part)?;
+        self.into += part;
+        if self.into == self.len {
+            self.into = 0;
+            self.step();
+        }
+        Ok(part)
+    }
+
+    #[inline(always)]
+    fn step(&mut self) {
+        self.next = if self.next + 1 == self.lists.len() { 0 } else { self.next + 1 };
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pair::{Made, Place, Way};
 use super::queue::{Queue, fresh_psn};
-use super::{Layout, Port, Rdma, Shared};
+use super::{Layout, Port, Rdma, Shared, pipeline};
 use crate::error::{Error, Result, Step};
 use crate::ops::{Arrival, Verb};
 use crate::plan::{Side, Test, Wait};
@@ -80,10 +80,23 @@ fn completions(test: &Test) -> (u64, u64) {
     let qps = u64::from(test.qps);
     let receives = match (consumes_receives(test), test.shared_receive) {
         (false, _) => qps,
-        (true, false) => qps * u64::from(test.rx_depth),
-        (true, true) => test.rx_depth.into(),
+        (true, false) => qps * u64::from(rx_depth(test)),
+        (true, true) => rx_depth(test).into(),
     };
-    (qps * u64::from(test.tx_depth), receives)
+    (qps * u64::from(tx_depth(test)), receives)
+}
+
+/// Depth of each send queue. With several messages outstanding no end waits for room: one that is answered still has its
+/// place until the next completion asked for.
+fn tx_depth(test: &Test) -> u32 {
+    let needed = if test.is_pipelined() { test.load.depth + 2 * test.signal_every } else { 0 };
+    test.tx_depth.max(needed)
+}
+
+/// Receives posted ahead. With several messages outstanding one is posted again after the answer.
+fn rx_depth(test: &Test) -> u32 {
+    let needed = if test.is_pipelined() { test.load.depth + pipeline::BATCH as u32 } else { 0 };
+    test.rx_depth.max(needed)
 }
 
 fn consumes_receives(test: &Test) -> bool {
@@ -95,7 +108,7 @@ fn within_limits(port: &Port, test: &Test) -> Result<()> {
     let limits = port.context().attr()?;
     let name = port.device().name();
     let (sends, receives) = completions(test);
-    let rx_depth = if consumes_receives(test) { test.rx_depth } else { 1 };
+    let receives_each = if consumes_receives(test) { rx_depth(test) } else { 1 };
     let of_srq = if test.shared_receive { limits.max_srq_wr } else { limits.max_qp_wr };
     for (needed, most, what, limit, option) in [
         (
@@ -105,9 +118,9 @@ fn within_limits(port: &Port, test: &Test) -> Result<()> {
             "max_qp",
             "-q or --threads",
         ),
-        (test.tx_depth.into(), limits.max_qp_wr, "sends outstanding", "max_qp_wr", "-t"),
+        (tx_depth(test).into(), limits.max_qp_wr, "sends outstanding", "max_qp_wr", "-t"),
         (
-            rx_depth.into(),
+            receives_each.into(),
             of_srq,
             "receives posted",
             if test.shared_receive { "max_srq_wr" } else { "max_qp_wr" },
@@ -147,11 +160,11 @@ impl Prepared {
         let (sends, receives) = completions(test);
         let send_cq = context.create_cq(sends as u32, send_channel.as_ref())?;
         let recv_cq = context.create_cq(receives as u32, recv_channel.as_ref())?;
-        let srq = if test.shared_receive { Some(pd.create_srq(test.rx_depth, 1)?) } else { None };
+        let srq = if test.shared_receive { Some(pd.create_srq(rx_depth(test), 1)?) } else { None };
         let init = QpInit {
             srq: srq.as_ref(),
-            max_send_wr: test.tx_depth,
-            max_recv_wr: if consumes_receives(test) { test.rx_depth } else { 1 },
+            max_send_wr: tx_depth(test),
+            max_recv_wr: if consumes_receives(test) { rx_depth(test) } else { 1 },
             max_inline: if test.verb.facts().may_inline { test.max_inline } else { 0 },
             ..QpInit::new(&send_cq, &recv_cq)
         };
@@ -172,8 +185,8 @@ impl Prepared {
             shape: test.shape,
             seed: test.payload_seed,
             side,
-            depth: test.tx_depth.into(),
-            rx_depth: if consumes_receives(test) { test.rx_depth.into() } else { 0 },
+            depth: tx_depth(test).into(),
+            rx_depth: if consumes_receives(test) { rx_depth(test).into() } else { 0 },
             post_list: test.post_list as usize,
             cqe_batch: test.cqe_batch as usize,
             may_lose: !test.connection.is_reliable(),

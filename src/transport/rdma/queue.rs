@@ -94,9 +94,14 @@ impl Queue {
         self.slots.offset
     }
 
-    /// Where messages of a latency test land: in the second slot.
+    /// Where messages of a latency test land: in the second half of the slots.
     pub(super) fn landing(&self) -> usize {
-        self.slots.offset + self.slots.stride
+        self.slots.offset + self.slots.count / 2 * self.slots.stride
+    }
+
+    /// The slots that messages of a latency test land in.
+    pub(super) fn landings(&self) -> Slots {
+        Slots { offset: self.landing(), count: self.slots.count / 2, ..self.slots }
     }
 
     /// The seed of the patterns of its messages.
@@ -155,7 +160,7 @@ impl Queue {
             ))
     }
 
-    /// The receive of a latency test: all land in the second slot.
+    /// The receive of a latency test with one message outstanding: all land in the second slot.
     pub(super) fn receiver(&self, shared: &Shared) -> Receiver {
         let local = shared.memory.slice(self.landing(), shared.layout.stride);
         match &shared.srq {
@@ -164,20 +169,21 @@ impl Queue {
         }
     }
 
-    /// The receives of a bandwidth test, from the next one on: that for message `n` is the slot `n` modulo their number.
+    /// The receives from the next one on: that for message `n` is the slot `n` modulo their number, in a latency test of
+    /// those that are landed in.
     pub(super) fn receives(&self, shared: &Shared) -> ReceiveRing {
-        let local = shared.memory.slice(self.slots.offset, self.slots.stride);
-        self.qp.receive_ring(local, self.slots, self.slot(self.receives_posted), |_| self.tag)
+        let slots = if shared.shape == Shape::Latency { self.landings() } else { self.slots };
+        let local = shared.memory.slice(slots.offset, slots.stride);
+        let next = (self.receives_posted % slots.count as u64) as usize;
+        self.qp.receive_ring(local, slots, next, |_| self.tag)
     }
 
     /// Fills the receive queue.
     pub(super) fn post_receives(&mut self, shared: &Shared) -> Result<()> {
         let missing = shared.rx_depth - (self.receives_posted - self.taken);
-        match shared.shape {
-            Shape::Latency => {
-                self.receiver(shared).post_many(missing as u32).map_err(|partial| partial.error)?
-            }
-            Shape::Bandwidth => self.receives(shared).post(missing as usize)?,
+        match shared.srq {
+            Some(_) => self.receiver(shared).post_many(missing as u32).map_err(|partial| partial.error)?,
+            None => self.receives(shared).post(missing as usize)?,
         }
         self.receives_posted += missing;
         Ok(())
