@@ -59,6 +59,31 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 /// The longest duration any option takes.
 const MONTH: Duration = Duration::from_secs(31 * 24 * 3600);
 
+/// Parses a rate: `1000`, `10k`, `1.5M`. Prefixes are decimal.
+///
+/// # Errors
+/// A text that says what was read and what would have been understood.
+pub fn parse_rate(text: &str) -> Result<f64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(split);
+    let scale = match suffix {
+        "" => 1.0,
+        "k" | "K" => 1e3,
+        "M" => 1e6,
+        _ => {
+            return Err(format!(
+                "'{text}' is not a rate: write a number, or a decimal prefix as in 10k, 1.5M"
+            ));
+        }
+    };
+    number.parse().map(|value: f64| value * scale).map_err(|_| format!("'{text}' is not a rate: no number"))
+}
+
+/// A rate as a person would say it, with at least three digits: `1,000`, `33.3`.
+pub fn format_rate(per_s: f64) -> String {
+    if per_s >= 100.0 { format_count(per_s.round() as u64) } else { format!("{per_s:.3}") }
+}
+
 /// A size as the table shows it: `64 B`, `4 KiB`, `1 MiB`; never rounded.
 pub fn format_size(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
@@ -135,6 +160,17 @@ mod tests {
         for text in ["", "s", "2 s", "-1", "1e9", "nan", "inf", "2d", "99999999"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn rates_are_decimal() {
+        for (text, rate) in [("1", 1.0), ("0.5", 0.5), ("10k", 1e4), ("10K", 1e4), ("1.5M", 1.5e6)] {
+            assert_eq!(parse_rate(text), Ok(rate), "{text}");
+        }
+        for text in ["", "k", "10 k", "-1", "1e6", "inf", "nan", "10G", "10/s", "1.2.3"] {
+            assert!(parse_rate(text).is_err(), "{text}");
+        }
+        assert_eq!((format_rate(1e6).as_str(), format_rate(2.5).as_str()), ("1,000,000", "2.500"));
     }
 
     #[test]

@@ -169,6 +169,10 @@ fn broken_values_do_not_validate() {
 
 /// Keys that came after the first recorded runs, whose documents stay valid without them.
 const ADDED: &[&str] = &[
+    "/test/depth",
+    "/test/rate_per_s",
+    "/test/arrivals",
+    "/test/rate_shares",
     "/test/post_list",
     "/test/cqe_batch",
     "/test/shared_receive",
@@ -182,6 +186,8 @@ const ADDED: &[&str] = &[
     "/results/0/directions",
     "/results/0/overlap",
     "/test/tcp",
+    "/test/loss_timeout_s",
+    "/results/0/late_replies",
     "/local/tcp/send_buffer_bytes",
     "/local/tcp/receive_buffer_bytes",
     "/local/tcp/congestion",
@@ -189,6 +195,8 @@ const ADDED: &[&str] = &[
     "/local/buffers",
     "/local/device/pkey_index",
     "/local/device/pkey",
+    "/results/0/intervals/0/payload",
+    "/results/0/cpu/client/idle_share",
     "/results/0/threads",
 ];
 

@@ -217,8 +217,8 @@ impl Flow {
 }
 
 /// An open window and its time series.
-struct Window {
-    opened: u64,
+pub(super) struct Window {
+    pub(super) opened: u64,
     latest: u64,
     messages: u64,
     series: Vec<(u64, u64, u64)>,
@@ -227,13 +227,13 @@ struct Window {
 }
 
 /// Ticks since the window opened, and since the slice began.
-struct Elapsed {
-    whole: u64,
+pub(super) struct Elapsed {
+    pub(super) whole: u64,
     last: u64,
 }
 
 impl Window {
-    fn new(clock: &Clock, now: u64) -> Self {
+    pub(super) fn new(clock: &Clock, now: u64) -> Self {
         Self {
             opened: now,
             latest: now,
@@ -245,7 +245,7 @@ impl Window {
     }
 
     /// Counts a slice of `messages` that ended at `now`.
-    fn note(&mut self, now: u64, messages: u64) -> Elapsed {
+    pub(super) fn note(&mut self, now: u64, messages: u64) -> Elapsed {
         let elapsed = Elapsed { whole: now.wrapping_sub(self.opened), last: now.wrapping_sub(self.latest) };
         self.latest = now;
         self.messages += messages;
@@ -269,7 +269,7 @@ impl Window {
         self.current = (now, 0);
     }
 
-    fn close(mut self, clock: &Clock, sample: &mut BandwidthSample) {
+    pub(super) fn close(mut self, clock: &Clock, sample: &mut BandwidthSample) {
         if self.latest != self.current.0 {
             self.end_interval(self.latest);
         }

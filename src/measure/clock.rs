@@ -119,6 +119,11 @@ impl Clock {
         self.source
     }
 
+    /// Ticks a second.
+    pub fn hz(&self) -> f64 {
+        1e9 * (1u64 << 32) as f64 / self.scale as f64
+    }
+
     /// Nanoseconds in a span of ticks.
     #[inline]
     pub fn ns(&self, ticks: u64) -> u64 {
@@ -145,12 +150,7 @@ impl Clock {
             let whole_run = rate(self.start, Pair::read());
             (whole_run as f64 / self.scale as f64 - 1.0) * 1e6
         });
-        ClockReport {
-            source: self.source,
-            hz: 1e9 * (1u64 << 32) as f64 / self.scale as f64,
-            reading_ns: self.reading_ns,
-            calibration_ppm,
-        }
+        ClockReport { source: self.source, hz: self.hz(), reading_ns: self.reading_ns, calibration_ppm }
     }
 
     fn cost_of_reading(&self) -> f64 {

@@ -8,6 +8,7 @@ use super::bandwidth::{BandwidthSample, Load, Stream, stream};
 use super::clock::{Clock, Ticks};
 use super::histogram::LatencyHistogram;
 use super::latency::{RoundTrip, initiate};
+use super::pipeline::{self, Pipeline};
 use super::watch::{Halt, Watch};
 use super::{Limit, Stop};
 
@@ -60,6 +61,33 @@ impl Stream for Null {
     }
 }
 
+impl Pipeline for Null {
+    #[inline(always)]
+    fn start(&mut self, _: usize, _: &Watch<'_>) -> Result<(), Halt> {
+        self.posted += 1;
+        std::hint::black_box(());
+        Ok(())
+    }
+    #[inline(always)]
+    fn finished(&mut self) -> Result<usize, Halt> {
+        Ok(std::mem::take(&mut self.posted) as usize)
+    }
+    fn wait(&mut self, _: &Watch<'_>) -> Result<usize, Halt> {
+        self.finished()
+    }
+    #[inline(always)]
+    fn settle(&mut self, _: usize) -> Result<(), Halt> {
+        Ok(())
+    }
+    fn inspect(&mut self) -> Result<(), Halt> {
+        Ok(())
+    }
+    fn stamp(&mut self, _: usize) {}
+    fn check(&mut self, _: usize) -> Result<(), Halt> {
+        Ok(())
+    }
+}
+
 /// What the bandwidth loop takes a message on a path that does nothing, in ns: the mean of 100,000 messages, 128 of
 /// them outstanding.
 pub fn stream_ns<T: Ticks>(ticks: T, clock: &Clock, watch: &Watch<'_>) -> Option<f64> {
@@ -70,12 +98,40 @@ pub fn stream_ns<T: Ticks>(ticks: T, clock: &Clock, watch: &Watch<'_>) -> Option
     Some(sample.window_ns as f64 / MESSAGES as f64)
 }
 
+/// What a poll that finds nothing takes, in ns: the median of batches of 64, some microseconds to a millisecond in all.
+/// `None` as soon as `poll` says that there was something.
+pub fn empty_poll_ns<T: Ticks>(ticks: T, clock: &Clock, mut poll: impl FnMut() -> bool) -> Option<f64> {
+    const BATCHES: usize = 33;
+    const POLLS: u32 = 64;
+    let mut batches = [0; BATCHES];
+    for taken in &mut batches {
+        let from = ticks.now();
+        for _ in 0..POLLS {
+            if !poll() {
+                return None;
+            }
+        }
+        *taken = ticks.now().wrapping_sub(from);
+    }
+    let (_, median, _) = batches.select_nth_unstable(BATCHES / 2);
+    Some(clock.ns(*median) as f64 / f64::from(POLLS))
+}
+
 /// What the latency loop reads on a path that does nothing, in ns: the mean of 10,000 turns. It is what a sample of a
 /// real path contains of this tool, and is not subtracted.
 pub fn loop_ns<T: Ticks>(ticks: T, clock: &Clock, watch: &Watch<'_>) -> Option<f64> {
     let mut histogram = LatencyHistogram::new();
     let limit: Limit = Stop::Count(10_000).into();
     initiate::<_, _, false>(&mut Null::default(), ticks, clock, limit, watch, &mut histogram).ok()?;
+    histogram.mean()
+}
+
+/// The same of the loop that may keep several messages outstanding, with one.
+pub fn pipeline_ns<T: Ticks>(ticks: T, clock: &Clock, watch: &Watch<'_>) -> Option<f64> {
+    let mut histogram = LatencyHistogram::new();
+    let limit: Limit = Stop::Count(10_000).into();
+    pipeline::initiate::<_, _, false>(&mut Null::default(), ticks, clock, 1, limit, watch, &mut histogram)
+        .ok()?;
     histogram.mean()
 }
 

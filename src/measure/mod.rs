@@ -1,7 +1,7 @@
 //! The measured loops, and what they are made of: clock, histogram, waiting.
 //!
-//! Nothing here knows a verb, a device or a socket. A path is given as a type that implements [`RoundTrip`], or
-//! [`Stream`] and [`Sink`]; the loops are compiled for each path and contain no indirect call of their own.
+//! Nothing here knows a verb, a device or a socket. A path is given as a type that implements [`RoundTrip`] or
+//! [`Pipeline`], or [`Stream`] and [`Sink`]; the loops are compiled for each path and contain no indirect call of their own.
 
 use std::time::Duration;
 
@@ -13,7 +13,14 @@ pub mod clock;
 pub mod floor;
 pub mod histogram;
 pub mod latency;
+pub mod lossy;
 mod medians;
+pub mod paced;
+pub mod paced_stream;
+pub mod pipeline;
+pub mod receive;
+pub mod schedule;
+pub mod series;
 mod together;
 pub mod watch;
 
@@ -22,8 +29,14 @@ pub use both::{Both, TwoWay};
 pub use clock::{Clock, ClockReport, ClockSource, Counter, Epoch, Raw, Ticks};
 pub use histogram::LatencyHistogram;
 pub use latency::RoundTrip;
+pub use lossy::{LossyTrip, Trips};
+pub use paced::OpenLoop;
+pub use pipeline::Pipeline;
+pub use receive::Receiving;
+pub use schedule::{Arrivals, Pace};
+pub use series::LatencyInterval;
 pub use together::together;
-pub use watch::{Halt, Sleep, Spin, Waiting, Wake, Watch};
+pub use watch::{Halt, Never, Sleep, Spin, Waiting, Wake, Watch};
 
 /// When a measurement ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -64,6 +64,12 @@ impl<'a> Watch<'a> {
         Self { heeds: PollFlags::from_bits_retain(libc::POLLRDHUP), ..self }
     }
 
+    /// The same, with another longest wait.
+    #[must_use]
+    pub fn with_stall(self, stall: Duration) -> Self {
+        Self { stall, ..self }
+    }
+
     /// A signal has asked the process to stop.
     #[inline]
     pub fn is_signalled(&self) -> bool {
@@ -80,13 +86,14 @@ impl<'a> Watch<'a> {
         self.poll_fds(None, Duration::ZERO).map(drop)
     }
 
-    /// Sleeps until `fd` is readable, the peer speaks, or a tenth of a second has passed.
+    /// Sleeps until `fd` is readable, the peer speaks, or a tenth of a second has passed, or the longest wait if that is
+    /// shorter.
     ///
     /// # Errors
     /// The reason to leave the loop. Data on `fd` comes first: a peer's word never hides a message.
     pub fn sleep(&self, fd: BorrowedFd<'_>, since: &mut Option<Instant>) -> Result<(), Halt> {
         self.check_time(since)?;
-        self.poll_fds(Some(fd), NAP)
+        self.poll_fds(Some(fd), NAP.min(self.stall))
     }
 
     fn check_time(&self, since: &mut Option<Instant>) -> Result<(), Halt> {
@@ -124,6 +131,9 @@ pub trait Waiting: Default {
     /// Empty polls in a row, at least 1, before [`Waiting::idle`] is called.
     const POLLS: u32;
 
+    /// Looks around after which a wait has become a long one, so that it is worth asking the device itself.
+    const PATIENCE: u32;
+
     /// Called when nothing came. It may ask the source for a wake-up, which is followed by another poll before any
     /// sleep, so that what came in between is not slept over.
     ///
@@ -150,6 +160,21 @@ pub trait Wake {
     fn disarm(&mut self) -> Result<(), Error>;
 }
 
+/// A source that wakes nobody.
+pub struct Never;
+
+impl Wake for Never {
+    fn arm(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn disarm(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
 /// Polls without pause. With `YIELDS`, both ends share one core and each empty poll offers it to the other.
 #[derive(Debug, Default)]
 pub struct Spin<const YIELDS: bool> {
@@ -163,6 +188,8 @@ pub(super) const LOOK_EVERY: u32 = 4096;
 impl<const YIELDS: bool> Waiting for Spin<YIELDS> {
     const SLEEPS: bool = false;
     const POLLS: u32 = if YIELDS { 1 } else { LOOK_EVERY };
+    // Some milliseconds of polling.
+    const PATIENCE: u32 = if YIELDS { 1 } else { 64 };
 
     #[inline]
     fn idle<S: Wake>(&mut self, _source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {
@@ -188,6 +215,8 @@ pub struct Sleep {
 impl Waiting for Sleep {
     const SLEEPS: bool = true;
     const POLLS: u32 = 1;
+    // One may be a wake-up; the next has slept for its whole nap.
+    const PATIENCE: u32 = 1;
 
     #[inline]
     fn idle<S: Wake>(&mut self, source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {

@@ -82,6 +82,9 @@ impl Test {
         if !in_range {
             return refuse("a path attribute is out of its range".into());
         }
+        if !self.load.is_in_range() {
+            return refuse(format!("a depth or a rate is out of its range: {:?}", self.load));
+        }
         if !self.tcp.is_in_range() {
             return refuse(format!("an option of the socket is out of its range: {:?}", self.tcp));
         }

@@ -1,6 +1,6 @@
 //! What a test that streams both ways at once goes with.
 
-use super::{Shape, Test};
+use super::{Connection, Shape, Test};
 use crate::error::{Error, Result};
 
 impl Test {
@@ -19,6 +19,15 @@ impl Test {
         if self.threads > 1 {
             return refuse(
                 "-b runs on one thread an end: it does not go with --threads yet",
+                "leave one of the two away",
+            );
+        }
+        if self.connection != Connection::Rc {
+            return refuse("-b runs over RC: it does not go with -c yet", "leave one of the two away");
+        }
+        if self.load.rate_per_s.is_some() || !self.load.rate_shares.is_empty() {
+            return refuse(
+                "-b keeps as much outstanding as it may: it does not go with a rate yet",
                 "leave one of the two away",
             );
         }

@@ -14,31 +14,27 @@ use crate::ops::Verb;
 
 mod admit;
 mod directions;
+mod load;
 mod resolve;
+mod service;
 mod tcp;
 
 pub use admit::{other_test, tcp_only_server};
+pub use load::Load;
 pub use resolve::resolve;
 pub use tcp::TcpOptions;
 
 pub use crate::cli::{HOP_LIMIT, MOST_THREADS};
+pub use crate::ops::Connection;
 
 /// Latency or bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
-    /// A closed loop at depth 1.
+    /// Round trips, each of them timed: a closed loop at a depth, or an open one at a rate.
     Latency,
     /// A window of outstanding messages.
     Bandwidth,
-}
-
-/// The transport service of the queue pairs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Connection {
-    /// Reliable connection.
-    #[serde(rename = "RC")]
-    Rc,
 }
 
 /// What a thread does while nothing has come.
@@ -104,6 +100,8 @@ pub struct Test {
     pub tx_depth: u32,
     /// Receives posted ahead on each queue pair, or on the queue they share. 1 to 65,536.
     pub rx_depth: u32,
+    /// Messages under way in a latency test, and the rate of an open loop.
+    pub load: Load,
     /// One completion is asked for each this many sends; never more than `tx_depth`.
     pub signal_every: u32,
     /// Work requests linked into one list and posted by one call; never more than `tx_depth`. Bandwidth only.
@@ -162,6 +160,9 @@ pub struct Test {
     pub first: Side,
     /// Longest wait for any progress inside a loop.
     pub stall_timeout: Duration,
+    /// How long a message of an unreliable service may take before it counts as lost, from 100 us.
+    #[serde(default)]
+    pub loss_timeout: Duration,
 }
 
 impl Test {
@@ -252,6 +253,8 @@ pub struct Plan {
     pub is_sweep: bool,
     /// This end's own choices.
     pub site: Site,
+    /// Core that the client wishes the server to run on; `None` leaves the choice to it.
+    pub server_core: Option<usize>,
     /// Where results go.
     pub outputs: Outputs,
     /// Notes for the result document.

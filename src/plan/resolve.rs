@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Connection, MemoryKind, Outputs, Plan, Role, Shape, Side, Site, Test, Transport, Wait};
+use super::{
+    Connection, Load, MemoryKind, Outputs, Plan, Role, Shape, Side, Site, Test, Transport, Wait, service,
+};
 use crate::cli::{SizeSpec, TestArgs, Typed};
 use crate::error::{Error, Result};
 use crate::measure::{Limit, Stop};
@@ -33,6 +35,9 @@ const SIGNAL_EVERY: u32 = 32;
 /// Completions taken with one poll of a stream by default.
 const CQE_BATCH: u32 = 16;
 
+/// Size of a datagram where bandwidth is measured and no size is given: what an Ethernet of the usual 1500 bytes takes.
+const DATAGRAM: u64 = 1024;
+
 /// Largest size of a sweep.
 const SWEEP_END: u64 = 8 << 20;
 
@@ -51,7 +56,9 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         return Err(Error::usage("-p 0 is for a server that takes a free port; a client must name it"));
     }
     let verb = operation(&args, &client_options, verb)?;
+    Load::check_typed(&args.shape.load, shape)?;
     let test = test(&args, verb, shape, payload_seed);
+    service::check_typed(test.connection, &client_options)?;
     test.check()?;
     let outputs = Outputs {
         json: args.output.json.clone(),
@@ -66,7 +73,7 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         gid_index: args.endpoint.gid_index,
         pkey_index: args.endpoint.pkey_index,
         may_emulate: role == Role::Loopback,
-        core: args.endpoint.core,
+        core: args.endpoint.cpu,
         numa: args.endpoint.numa,
         control_port: args.endpoint.port,
         bind: args.endpoint.bind,
@@ -74,7 +81,16 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         tcp_only: args.shape.tcp_only,
         verbose: args.output.verbose,
     };
-    Ok(Plan { role, test, is_sweep: args.shape.all, site, outputs, labels: args.output.labels, ignored })
+    Ok(Plan {
+        role,
+        test,
+        is_sweep: args.shape.all,
+        site,
+        server_core: args.shape.peer_cpu,
+        outputs,
+        labels: args.output.labels,
+        ignored,
+    })
 }
 
 /// The verb of the binary, or the atomic operation chosen.
@@ -92,11 +108,17 @@ fn operation(args: &TestArgs, given: &[String], verb: Verb) -> Result<Verb> {
 
 fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
     let (queues, path) = (&args.queues, &args.path);
+    let connection = service::named(&args.shape.connection);
     let sizes = match (&args.shape.size, args.shape.all, shape) {
         (Some(spec), ..) => spec.sizes().to_vec(),
+        (None, true, _) if connection == Connection::Ud => {
+            let most = path.mtu.map_or(service::LARGEST_DATAGRAM, u64::from);
+            SizeSpec::doubling(1, most).sizes().to_vec()
+        }
         (None, true, _) => SizeSpec::doubling(1, SWEEP_END).sizes().to_vec(),
         (None, false, _) if verb.facts().is_atomic() => vec![ATOMIC_SIZE],
         (None, false, Shape::Latency) => vec![64],
+        (None, false, Shape::Bandwidth) if connection == Connection::Ud => vec![DATAGRAM],
         (None, false, Shape::Bandwidth) => vec![64 << 10],
     };
     let stop = match (args.shape.iters, args.shape.duration) {
@@ -109,6 +131,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
     };
     let queue_depth = |one: u32| (QUEUED_IN_ALL / queues.qps).clamp(one / 8, one);
     let tx_depth = queues.tx_depth.unwrap_or(queue_depth(TX_DEPTH));
+    let rx_depth = queues.rx_depth.unwrap_or(if queues.srq { RX_DEPTH } else { queue_depth(RX_DEPTH) });
     let transports = match (args.shape.no_tcp, args.shape.tcp_only) {
         (true, _) => vec![Transport::Rdma],
         (_, true) => vec![Transport::Tcp],
@@ -117,14 +140,15 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
     Test {
         verb,
         shape,
-        connection: Connection::Rc,
+        connection,
         wait: if args.shape.events { Wait::Events } else { Wait::Busy },
         transports,
         sizes,
         stop,
         warm_up: Limit { messages, span: args.shape.warm_up.unwrap_or(WARM_UP) },
         tx_depth,
-        rx_depth: queues.rx_depth.unwrap_or(if queues.srq { RX_DEPTH } else { queue_depth(RX_DEPTH) }),
+        rx_depth,
+        load: Load::new(&args.shape.load, verb, shape, tx_depth, rx_depth),
         signal_every: queues.cq_mod.unwrap_or_else(|| SIGNAL_EVERY.min(tx_depth / 4).max(1)),
         post_list: queues.post_list,
         cqe_batch: queues.cqe_batch.unwrap_or(if shape == Shape::Bandwidth { CQE_BATCH } else { 1 }),
@@ -155,6 +179,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         payload_seed,
         first: Side::Client,
         stall_timeout: path.stall_timeout,
+        loss_timeout: args.shape.loss_timeout,
     }
 }
 
@@ -180,6 +205,7 @@ impl Test {
     /// The values that do not go together, and what to change.
     pub fn check(&self) -> Result<()> {
         let facts = self.verb.facts();
+        self.check_service()?;
         if self.signal_every > self.tx_depth {
             return Err(Error::usage(format!(
                 "-Q {} would leave a full send queue of -t {} without a completion",
@@ -222,6 +248,7 @@ impl Test {
                     .with_remedy(format!("leave {option} away")));
             }
         }
+        self.load.check(self)?;
         self.tcp.check(self)?;
         self.check_directions()?;
         self.check_queues()?;
@@ -234,7 +261,8 @@ impl Test {
                 .with_remedy("leave -s and -a away"));
         }
         let gives_up = self.device_gives_up_after();
-        if self.measures(Transport::Rdma) && self.stall_timeout <= gives_up {
+        let may_give_up = self.measures(Transport::Rdma) && self.connection.is_reliable();
+        if may_give_up && self.stall_timeout <= gives_up {
             return Err(Error::usage(format!(
                 "--stall-timeout {:.1} s would end before the device gives up, which takes up to {:.1} s with -u {} and \
                  --retry-count {}",
@@ -268,8 +296,11 @@ impl Test {
                     "leave --threads away",
                 );
             }
-            (Shape::Latency, None) if self.qps > 1 => {
-                return refuse(format!("-q {} is for bandwidth tests", self.qps), "leave -q away");
+            (Shape::Latency, None) if self.shared_receive && self.is_pipelined() => {
+                return refuse(
+                    "--srq goes with one message outstanding: each of many has its own receive".into(),
+                    "leave --srq away, or measure on one queue pair at --depth 1 without --rate",
+                );
             }
             (Shape::Bandwidth, Some(buffers)) if !buffers.is_multiple_of(self.post_list) => {
                 return refuse(
@@ -336,6 +367,19 @@ mod tests {
             (Verb::Write, Shape::Latency, "-l 2", "-l"),
             (Verb::Write, Shape::Latency, "--cqe-batch 4", "--cqe-batch"),
             (Verb::Send, Shape::Latency, "-A fetch_add", "-A"),
+            (Verb::Write, Shape::Bandwidth, "--depth 8", "--depth"),
+            (Verb::Write, Shape::Latency, "--depth 129", "-t 128"),
+            (Verb::Send, Shape::Latency, "-r 8 --depth 9", "-r 8"),
+            (Verb::Send, Shape::Latency, "--rate 1k --events", "--events"),
+            (Verb::Send, Shape::Latency, "--rate-sweep 50% --events", "--events"),
+            (Verb::Send, Shape::Latency, "--rate 0.1", "--stall-timeout"),
+            (Verb::Send, Shape::Latency, "--rate 1 --arrivals poisson -D 2", "--stall-timeout"),
+            (Verb::Send, Shape::Latency, "--rate 4 -D 200ms", "--rate 4"),
+            (Verb::Send, Shape::Latency, "--rate-sweep 50% -s 64,128", "one size"),
+            (Verb::Write, Shape::Bandwidth, "--rate-sweep 50%", "--rate-sweep"),
+            (Verb::Send, Shape::Latency, "--arrivals poisson", "--arrivals"),
+            (Verb::Send, Shape::Latency, "--depth 8 --tcp-zerocopy", "--tcp-zerocopy"),
+            (Verb::Write, Shape::Latency, "--depth 128 -s 1G", "--depth"),
             (Verb::FetchAdd, Shape::Latency, "-s 16", "8 bytes, not 16"),
             (Verb::FetchAdd, Shape::Bandwidth, "-a", "8 bytes, not 1"),
             (Verb::Write, Shape::Latency, "--relaxed-ordering", "--relaxed-ordering"),
@@ -345,7 +389,23 @@ mod tests {
             (Verb::Send, Shape::Latency, "-u 20 --stall-timeout 5", "--stall-timeout"),
             (Verb::Send, Shape::Latency, "-b", "-b"),
             (Verb::Send, Shape::Bandwidth, "-b --threads 2", "--threads"),
+            (Verb::Send, Shape::Bandwidth, "-b -c UD -s 64", "-c"),
+            (Verb::Send, Shape::Bandwidth, "-b --rate 1000", "rate"),
             (Verb::Send, Shape::Bandwidth, "-b --tcp-zerocopy", "--tcp-zerocopy"),
+            (Verb::Read, Shape::Latency, "-c UC", "UC has no RDMA READ"),
+            (Verb::FetchAdd, Shape::Bandwidth, "-c UD", "UD has no"),
+            (Verb::WriteImm, Shape::Latency, "-c ud", "UD has no RDMA WRITE with immediate"),
+            (Verb::Send, Shape::Latency, "-c UD -s 4097", "4097 bytes are more than the 4096"),
+            (Verb::Send, Shape::Bandwidth, "-c UD -m 1024 -s 64..2k", "2048 bytes are more than the 1024"),
+            (Verb::Send, Shape::Latency, "-c UC -u 10", "--qp-timeout has no meaning over UC"),
+            (Verb::Send, Shape::Latency, "-c UD -o 1", "--outs has no meaning over UD"),
+            (Verb::Write, Shape::Latency, "-c UC --retry-count 1", "--retry-count"),
+            (Verb::Send, Shape::Bandwidth, "-c UC --rnr-retry 1", "--rnr-retry"),
+            (Verb::Send, Shape::Bandwidth, "-c UD --min-rnr-timer 1", "--min-rnr-timer"),
+            (Verb::Send, Shape::Latency, "--loss-timeout 1ms", "--loss-timeout has no meaning over RC"),
+            (Verb::Send, Shape::Latency, "-c UD --loss-timeout 20", "--loss-timeout 20 s is outside"),
+            (Verb::Send, Shape::Latency, "-c UD --tcp-only", "-c UD is for RDMA"),
+            (Verb::Send, Shape::Bandwidth, "-c UD --threads 2", "--threads 2 is for RC"),
             (Verb::Send, Shape::Latency, "--json - --csv -", "--json and --csv"),
             (Verb::Send, Shape::Latency, "host -p 0", "-p 0"),
         ] {
@@ -353,6 +413,21 @@ mod tests {
             assert_eq!(error.exit_status(), 2, "{line}");
             assert!(error.message.contains(word), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn datagrams_are_swept_as_far_as_a_packet_goes() {
+        let sizes = |line| plan(Verb::Send, Shape::Bandwidth, line).unwrap().test.sizes;
+        assert_eq!(sizes("-c UD -a").last(), Some(&4096));
+        assert_eq!(sizes("-c UD -a -m 1024").last(), Some(&1024));
+        assert_eq!(sizes("-c UD"), [1024]);
+        assert_eq!(sizes("-c UC"), [65536]);
+    }
+
+    #[test]
+    fn what_only_a_reliable_connection_waits_for_bounds_no_other() {
+        assert!(plan(Verb::Send, Shape::Latency, "-c UC --stall-timeout 1").is_ok());
+        assert!(plan(Verb::Send, Shape::Latency, "--stall-timeout 1").is_err());
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The lines above a table: what was measured, on what.
 
+use super::numbers::significant;
 use super::text::{plain, wrap};
 use crate::result::{
-    Basis, Connection, Device, Document, GidType, LinkLayer, Shape, TestRecord, Transport, Wait,
+    Arrivals, Basis, Device, Document, GidType, LinkLayer, Shape, TestRecord, Transport, Wait,
 };
+use crate::units::format_rate;
 
 /// Where the right half of a header begins when there is room.
 const RIGHT: usize = 60;
@@ -28,21 +30,36 @@ pub fn lines(document: &Document, width: Option<usize>) -> String {
 
 /// How messages were sent: connection, waiting, depth.
 fn how(test: &TestRecord) -> String {
-    let connection = match test.connection {
-        Connection::Rc => "RC",
-    };
     let wait = match test.wait {
         Wait::Busy => "busy polling",
         Wait::Events => "events",
     };
     let depth = match test.shape {
-        Shape::Latency => "closed loop, depth 1".into(),
+        Shape::Latency if test.rate_per_s.is_some() => format!("open loop, depth {}", test.depth),
+        Shape::Latency => format!("closed loop, depth {}", test.depth),
         Shape::Bandwidth => format!("{} outstanding", test.tx_depth),
     };
-    let mut parts = vec![connection.into(), wait.into(), depth];
+    let arrivals = match test.arrivals {
+        Arrivals::Constant => "constant",
+        Arrivals::Poisson => "poisson",
+    };
+    let mut parts = vec![test.connection.to_string(), wait.into(), depth];
+    parts.extend(test.rate_per_s.map(|rate| format!("{}/s {arrivals}", format_rate(rate))));
+    if !test.rate_shares.is_empty() {
+        parts.push(format!("then open loops of {} of its rate, {arrivals}", shares(&test.rate_shares)));
+    }
     parts.extend((test.qps > 1).then(|| format!("{} queue pairs", test.qps)));
     parts.extend((test.threads > 1).then(|| format!("{} threads", test.threads)));
     parts.join("  ")
+}
+
+/// Shares of a rate, the first and the last of them where there are many.
+fn shares(shares: &[f64]) -> String {
+    let percent = |share: &f64| format!("{}%", significant(Some(share * 100.0), 7));
+    match shares {
+        [first, .., last] if shares.len() > 3 => format!("{}..{}", percent(first), percent(last)),
+        _ => shares.iter().map(percent).collect::<Vec<_>>().join(","),
+    }
 }
 
 /// What the numbers are.

@@ -13,6 +13,7 @@ mod document;
 mod end;
 mod identity;
 mod latency;
+mod limited_by;
 mod row;
 mod test;
 
@@ -22,6 +23,7 @@ pub use document::{Document, Floor, Missing, Notice, SCHEMA, Status, Tool};
 pub use end::{Buffers, Claims, ClockFacts, Device, End, Gid, GidType, LinkLayer, Process, TcpEnd};
 pub use identity::{run_id, timestamp};
 pub use latency::{Basis, Histogram, Latency};
+pub use limited_by::{Evidence, LimitedBy, idle_of_polling, idle_of_sleeping, limited_by};
 pub use row::{
     Bandwidth, Counters, Cpu, CpuUse, Direction, Point, ResultRow, RowInterval, ThreadRate, Uncertainty,
     Validity,
@@ -29,4 +31,5 @@ pub use row::{
 pub use test::{StopRecord, TestRecord};
 
 // What readers of a document need to name its values.
+pub use crate::measure::Arrivals;
 pub use crate::plan::{Connection, MemoryKind, Shape, Side, TcpOptions, Transport, Wait};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Limit, Stop};
+use crate::measure::{Arrivals, Limit, Stop};
 use crate::ops::Verb;
-use crate::plan::{Connection, MemoryKind, Shape, Side, TcpOptions, Test, Transport, Wait};
+use crate::plan::{Connection, Load, MemoryKind, Shape, Side, TcpOptions, Test, Transport, Wait};
 
 /// Every resolved option of the test both ends ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,18 @@ pub struct TestRecord {
     pub tx_depth: u32,
     /// Receives posted ahead.
     pub rx_depth: u32,
+    /// Most messages outstanding in a latency test; in a bandwidth test `tx_depth`.
+    #[serde(default = "one")]
+    pub depth: u32,
+    /// Rate of an open loop in messages a second; `null` where it is closed, or swept.
+    #[serde(default)]
+    pub rate_per_s: Option<f64>,
+    /// How the messages of an open loop follow each other.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// Shares of each path's own rate in a closed loop at this depth, that open loops were offered.
+    #[serde(default)]
+    pub rate_shares: Vec<f64>,
     /// One completion for each this many sends.
     pub signal_every: u32,
     /// Work requests posted by one call.
@@ -94,6 +106,9 @@ pub struct TestRecord {
     pub first: Side,
     /// Longest wait for progress inside a loop.
     pub stall_timeout_s: f64,
+    /// How long a message of an unreliable service may take before it counts as lost; `null` on RC.
+    #[serde(default)]
+    pub loss_timeout_s: Option<f64>,
 }
 
 /// What every run used whose document does not say.
@@ -119,6 +134,7 @@ impl From<&Test> for TestRecord {
             warm_up,
             tx_depth,
             rx_depth,
+            load: Load { depth, rate_per_s, arrivals, rate_shares },
             signal_every,
             post_list,
             cqe_batch,
@@ -146,6 +162,7 @@ impl From<&Test> for TestRecord {
             payload_seed: _,
             first,
             stall_timeout,
+            loss_timeout,
         } = test;
         Self {
             op: *verb,
@@ -158,6 +175,10 @@ impl From<&Test> for TestRecord {
             warm_up: (*warm_up).into(),
             tx_depth: *tx_depth,
             rx_depth: *rx_depth,
+            depth: *depth,
+            rate_per_s: *rate_per_s,
+            arrivals: *arrivals,
+            rate_shares: rate_shares.clone(),
             signal_every: *signal_every,
             post_list: *post_list,
             cqe_batch: *cqe_batch,
@@ -184,6 +205,7 @@ impl From<&Test> for TestRecord {
             verify: *verify,
             first: *first,
             stall_timeout_s: stall_timeout.as_secs_f64(),
+            loss_timeout_s: (!connection.is_reliable()).then_some(loss_timeout.as_secs_f64()),
         }
     }
 }

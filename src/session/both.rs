@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::establish::Paths;
 use super::lane::{Cost, Lane, Meter, STEP};
-use super::phase::{CHECKED, Measured, begin, miscounted, report, since, with_ticks};
+use super::phase::{CHECKED, Measured, begin, miscounted, with_ticks};
 use super::row::row_interval;
 use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, BandwidthSample, Load};
@@ -130,7 +130,8 @@ impl Point<'_> {
         let opened_ns = self.lane.clock.since_epoch(self.sample.opened);
         let (sent, window_ns) = (self.sample.posted, self.sample.window_ns);
         let back = Some(Back { taken, streamed, offset });
-        Ok(Measured { sent, opened_ns, window_ns, cost, report, back })
+        let received = report.messages;
+        Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report, back })
     }
 
     /// Lets both ends send `count` messages in batches that have buffers of their own, each checked where it arrives.
@@ -172,14 +173,20 @@ impl Point<'_> {
                     path.stamp(count);
                     self.lane.control.send(&Ready {})?;
                     let Ended { taken, cost } = self.check::<P, W>(path, count, Step::Check)?;
-                    report(self.lane, taken, None, cost)?;
+                    self.report(taken, None, cost)?;
+                }
+                Phase::WarmUp => {
+                    return Err(Error::failed(
+                        Step::WarmUp,
+                        "the client asks for a warm-up apart, which -b has not",
+                    ));
                 }
                 Phase::Measure => {
                     self.lane.control.set_step(Step::Measure);
                     self.lane.control.send(&Ready {})?;
                     let Ended { taken, cost } = self.measure::<P, W>(path)?;
                     let streamed = self.streamed();
-                    report(self.lane, taken, Some(streamed), cost)?;
+                    self.report(taken, Some(streamed), cost)?;
                     let now = now_ns(&self.lane.clock);
                     answer_offset(&mut self.lane.control, now)?;
                 }
@@ -197,6 +204,12 @@ impl Point<'_> {
             window_ns: sample.window_ns,
             intervals: intervals(sample, self.size),
         }
+    }
+
+    /// Reports a phase to the client.
+    fn report(&mut self, messages: Option<u64>, streamed: Option<Streamed>, cost: Cost) -> Result<()> {
+        let Cost { cpu, counters, disturbances } = cost;
+        self.lane.control.send(&Report { messages, received: None, streamed, cpu, counters, disturbances })
     }
 
     /// The server's report of a phase that this end has ended.
@@ -255,7 +268,7 @@ fn exchange<P: TwoWay + Exchanged + Counted, W: Waiting, const VERIFY: bool>(
     let (before, began) = (path.tally(), path.sent());
     let mut both = Both::<P, W, VERIFY>::new(path);
     send(&mut both, lane).map_err(|halt| broken_off(lane, halt, step))?;
-    let each = since(&began, &both.path().sent());
+    let each: Vec<u64> = both.path().sent().iter().zip(&began).map(|(now, before)| now - before).collect();
     let sent = each.iter().sum();
     lane.control.send(&Done { messages: sent, each })?;
     if P::IS_TOLD {

@@ -47,7 +47,8 @@ pub fn run(plan: &Plan, process: &Process<'_>, document: &mut Document) -> Resul
             abandoned.store(true, Ordering::Relaxed);
         }
         match server.join() {
-            Ok((Err(error), _)) if outcome.is_ok() => Err(error),
+            // What the client told the server of is in the client's document.
+            Ok((Err(error), _)) if outcome.is_ok() && !error.remote => Err(error),
             Ok(_) => outcome,
             Err(_) => Err(Error::failed(Step::Measure, "the server's thread panicked")),
         }

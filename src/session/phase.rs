@@ -2,14 +2,14 @@
 
 use super::both::Back;
 use super::lane::{Cost, Lane, Meter, STEP};
+use super::lossy;
+use super::row::Recorder;
 use crate::error::{Error, Result, Step};
-use crate::measure::bandwidth::{self, BandwidthSample, Load};
-use crate::measure::latency;
-use crate::measure::{
-    ClockSource, Counter, Halt, LatencyHistogram, Limit, Raw, RoundTrip, Sink, Stop, Stream, Ticks,
-};
-use crate::oob::run::{Done, Phase, Ready, Report, Streamed};
-use crate::plan::Transport;
+use crate::measure::bandwidth::{self, Load};
+use crate::measure::{Halt, LatencyHistogram, Limit, RoundTrip, Sink, Stop, Stream, Ticks, Waiting, Watch};
+use crate::measure::{floor, latency, paced_stream};
+use crate::oob::run::{Done, Phase, Ready, Received, Report};
+use crate::plan::{Transport, Wait};
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
 
 /// Messages checked before the warm-up, always.
@@ -19,6 +19,10 @@ pub(super) const CHECKED: u64 = 16;
 pub struct Measured {
     /// Messages sent in the phase, warm-up included.
     pub sent: u64,
+    /// Those of them that arrived, in a ping-pong whose reply came in time; `None` where nobody knows.
+    pub received: Option<u64>,
+    /// Replies of a lossy ping-pong that came too late.
+    pub late_replies: Option<u64>,
     /// When the window opened, in ns since the process began.
     pub opened_ns: u64,
     /// Length of the window in ns.
@@ -35,31 +39,31 @@ pub struct Measured {
 macro_rules! with_ticks {
     ($lane:expr, $ticks:ident => $body:expr) => {
         match $lane.clock.source() {
-            ClockSource::MonotonicRaw => {
-                let $ticks = Raw;
+            $crate::measure::ClockSource::MonotonicRaw => {
+                let $ticks = $crate::measure::Raw;
                 $body
             }
-            ClockSource::Tsc | ClockSource::Cntvct => {
-                let $ticks = Counter;
+            $crate::measure::ClockSource::Tsc | $crate::measure::ClockSource::Cntvct => {
+                let $ticks = $crate::measure::Counter;
                 $body
             }
         }
     };
 }
-
 pub(super) use with_ticks;
 
+/// Asks for a phase, and waits until the server is ready for it.
 pub(super) fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
     let Ready {} = lane.ask(&phase, "the server to be ready for the phase")?;
     Ok(())
 }
 
-/// Ends a phase of so many messages on each queue pair, and compares the server's count with it.
-pub(super) fn end(lane: &mut Lane, step: Step, each: Vec<u64>) -> Result<Report> {
+/// Ends a phase of so many messages on each queue pair, and compares the server's count with it where none may be lost.
+pub(super) fn end(lane: &mut Lane, transport: Transport, step: Step, each: Vec<u64>) -> Result<Report> {
     let sent = each.iter().sum();
     let report: Report = lane.ask(&Done { messages: sent, each }, "the server's report of the phase")?;
     match report.messages {
-        Some(arrived) if arrived != sent => Err(miscounted(step, sent, arrived)),
+        Some(arrived) if arrived != sent && !lane.may_lose(transport) => Err(miscounted(step, sent, arrived)),
         _ => Ok(report),
     }
 }
@@ -86,7 +90,7 @@ pub fn latency_client<P: RoundTrip + Counted>(
     let mut unused = LatencyHistogram::new();
     initiate(lane, path, Stop::Count(CHECKED).into(), true, &mut unused)
         .map_err(|h| lane.explain(h, Step::Check))?;
-    end(lane, Step::Check, vec![CHECKED])?;
+    end(lane, transport, Step::Check, vec![CHECKED])?;
 
     lane.control.set_step(Step::WarmUp);
     begin(lane, Phase::Measure)?;
@@ -101,12 +105,15 @@ pub fn latency_client<P: RoundTrip + Counted>(
     let window_ns = with_ticks!(lane, ticks => lane.clock.ns(ticks.now().wrapping_sub(opened)));
     let cost = meter.stop(lane, transport, histogram.samples(), path.tally().since(before));
     let messages = outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
-    let report = end(lane, Step::Measure, vec![warmed + messages])?;
+    let report = end(lane, transport, Step::Measure, vec![warmed + messages])?;
     begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(opened);
-    Ok(Measured { sent: warmed + messages, opened_ns, window_ns, cost, report, back: None })
+    let received = report.messages;
+    let sent = warmed + messages;
+    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report, back: None })
 }
 
+/// Says that the point is over.
 pub(super) fn begin_over(lane: &mut Lane) -> Result<()> {
     lane.control.send(&Phase::Over)
 }
@@ -148,7 +155,7 @@ pub fn latency_server<P: RoundTrip + Counted>(
         let cost = meter.stop(lane, transport, answered, path.tally().since(before));
         let Done { messages, .. } = done_after(lane, halt, step)?;
         report(lane, Some(answered), None, cost)?;
-        if answered != messages {
+        if answered != messages && !lane.may_lose(transport) {
             return Err(miscounted(step, messages, answered));
         }
     }
@@ -159,6 +166,7 @@ pub fn latency_server<P: RoundTrip + Counted>(
 fn next_phase(lane: &mut Lane) -> Result<Option<(bool, Step)>> {
     Ok(match lane.control.recv("the next phase", STEP)? {
         Phase::Check { .. } => Some((true, Step::Check)),
+        Phase::WarmUp => Some((lane.test.verify, Step::WarmUp)),
         Phase::Measure => Some((lane.test.verify, Step::Measure)),
         Phase::Over => None,
     }
@@ -176,11 +184,11 @@ fn done_after(lane: &mut Lane, halt: Halt, step: Step) -> Result<Done> {
 pub(super) fn report(
     lane: &mut Lane,
     messages: Option<u64>,
-    streamed: Option<Streamed>,
+    received: Option<Received>,
     cost: Cost,
 ) -> Result<()> {
     let Cost { cpu, counters, disturbances } = cost;
-    lane.control.send(&Report { messages, streamed, cpu, counters, disturbances })
+    lane.control.send(&Report { messages, received, streamed: None, cpu, counters, disturbances })
 }
 
 /// The server's end of a point that goes on without it.
@@ -197,6 +205,7 @@ pub fn passive_server(
         let phase: Phase = lane.control.recv("the next phase", STEP)?;
         let (step, checked) = match phase {
             Phase::Over => return Ok(()),
+            Phase::WarmUp => (Step::WarmUp, None),
             Phase::Measure => (Step::Measure, None),
             Phase::Check { first, count } => {
                 (Step::Check, Some(Checked { first, count: count.min(1 << 16) }))
@@ -210,9 +219,18 @@ pub fn passive_server(
         lane.control.send(&Ready {})?;
         let longest = lane.longest_phase(size);
         let Done { messages, each } = lane.control.recv("the end of the phase", longest)?;
-        aside.check(&each, checked.as_ref()).map_err(|error| error.at(step))?;
+        let arrived = match &checked {
+            Some(checked) if lane.may_lose(transport) => {
+                let arrived = lossy::landed(lane, aside, checked);
+                Some(arrived.map_err(|error| error.at(step))?)
+            }
+            _ => {
+                aside.check(&each, checked.as_ref()).map_err(|error| error.at(step))?;
+                None
+            }
+        };
         let cost = meter.stop(lane, transport, messages, Tally::default());
-        report(lane, None, None, cost)?;
+        report(lane, arrived, None, cost)?;
     }
 }
 
@@ -220,17 +238,19 @@ pub fn passive_server(
 ///
 /// # Errors
 /// Why it could not be measured.
-pub fn bandwidth_client<P: Stream + Payload + Counted>(
+pub fn bandwidth_client<P: Stream + Payload + Counted, W: Waiting>(
     lane: &mut Lane,
     path: &mut P,
     transport: Transport,
     pulls: bool,
-    sample: &mut BandwidthSample,
+    recorder: &mut Recorder,
 ) -> Result<Measured> {
     let all = path.positions().len() as u64;
-    check_messages(lane, path, CHECKED.max(all), pulls, Step::Check)?;
+    check_messages(lane, path, transport, CHECKED.max(all), pulls, Step::Check)?;
 
     lane.control.set_step(Step::Measure);
+    // Nothing is under way, so that nothing is found.
+    learn_poll_cost(lane, transport, |_| path.look())?;
     begin(lane, Phase::Measure)?;
     let meter = Meter::start(lane, transport);
     let before = path.tally();
@@ -238,24 +258,81 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     let began = path.positions();
     let load = Load { depth, warm_up: lane.test.warm_up, stop: lane.test.stop };
     let (clock, watch) = (&lane.clock, &lane.watch());
-    let outcome = with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample));
+    let sample = &mut recorder.sample;
+    let outcome = match recorder.offered_per_s {
+        None => with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample)),
+        Some(rate) => {
+            let pace = &lane.test.pace(rate);
+            let paced = with_ticks!(lane, ticks => {
+                paced_stream::stream::<P, W, _>(path, ticks, clock, &load, pace, watch, sample)
+            });
+            paced.map(|seen| recorder.open_loop = Some(seen))
+        }
+    };
+    let sample = &recorder.sample;
     let cost = meter.stop(lane, transport, sample.posted, path.tally().since(before));
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
-    let report = end(lane, Step::Measure, since(&began, &path.positions()))?;
+    let report = end(lane, transport, Step::Measure, since(&began, path))?;
 
-    if lane.test.verify {
-        let window = depth.min(path.slots());
-        check_messages(lane, path, window, pulls, Step::Verify)?;
-    }
+    verify_last(lane, path, transport, pulls)?;
     begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(sample.opened);
-    Ok(Measured { sent: sample.posted, opened_ns, window_ns: sample.window_ns, cost, report, back: None })
+    let (sent, received, window_ns) = (sample.posted, report.messages, sample.window_ns);
+    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report, back: None })
 }
 
-/// Sends `count` messages in batches that have buffers of their own, each checked where it arrives.
+/// With `--verify`, checks a window of messages after the measurement.
+pub(super) fn verify_last<P: Stream + Payload>(
+    lane: &mut Lane,
+    path: &mut P,
+    transport: Transport,
+    pulls: bool,
+) -> Result<()> {
+    if !lane.test.verify {
+        return Ok(());
+    }
+    let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
+    let window = depth.min(path.slots());
+    check_messages(lane, path, transport, window, pulls, Step::Verify)
+}
+
+/// Times polls that find nothing, on a path on which nothing is under way: the first time that a polling end comes here
+/// with it.
+pub(super) fn learn_poll_cost(
+    lane: &mut Lane,
+    transport: Transport,
+    mut look: impl FnMut(&Watch<'_>) -> Result<u64, Halt>,
+) -> Result<()> {
+    if lane.test.wait == Wait::Events || lane.shares_core || lane.poll_costs.of(transport).is_some() {
+        return Ok(());
+    }
+    let watch = lane.watch();
+    let mut outcome = Ok(0);
+    let poll = || {
+        outcome = look(&watch);
+        matches!(outcome, Ok(0))
+    };
+    let cost = with_ticks!(lane, ticks => floor::empty_poll_ns(ticks, &lane.clock, poll));
+    match outcome {
+        Ok(0) => {}
+        Ok(found) => {
+            let message = format!("{found} messages came or were complete before any was sent");
+            return Err(Error::invalid(Step::Measure, message).with_remedy(
+                "the device or its driver repeats messages; no number of this run can be trusted",
+            ));
+        }
+        Err(halt) => return Err(lane.explain(halt, Step::Measure)),
+    }
+    lane.poll_costs.note(transport, cost);
+    Ok(())
+}
+
+/// Sends `count` messages in batches that have buffers of their own, each checked where it arrives. Others are sent in
+/// place of those that are lost, up to a limit.
 pub(super) fn check_messages<P: Stream + Payload>(
     lane: &mut Lane,
     path: &mut P,
+    transport: Transport,
     count: u64,
     pulls: bool,
     step: Step,
@@ -263,8 +340,8 @@ pub(super) fn check_messages<P: Stream + Payload>(
     lane.control.set_step(step);
     let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
     let batch = path.slots().min(depth);
-    let mut left = count;
-    while left > 0 {
+    let (mut left, mut sent) = (count, 0);
+    while left > 0 && sent < lossy::MOST_SENT * count {
         let (first, count) = (path.positions(), batch.min(left));
         begin(lane, Phase::Check { first: first.clone(), count })?;
         path.settle(&lane.watch()).map_err(|halt| lane.explain(halt, step))?;
@@ -273,15 +350,16 @@ pub(super) fn check_messages<P: Stream + Payload>(
         if pulls {
             path.check(count).map_err(|error| error.at(step))?;
         }
-        end(lane, step, since(&first, &path.positions()))?;
-        left -= count;
+        let arrived = end(lane, transport, step, since(&first, path))?.messages.unwrap_or(count);
+        sent += count;
+        left -= arrived.min(count);
     }
-    Ok(())
+    if left == count { Err(lossy::nothing_arrived(lane, step, sent)) } else { Ok(()) }
 }
 
 /// Messages that went over each queue pair since it was at these numbers.
-pub(super) fn since(before: &[u64], now: &[u64]) -> Vec<u64> {
-    now.iter().zip(before).map(|(now, before)| now - before).collect()
+pub(super) fn since(before: &[u64], path: &impl Payload) -> Vec<u64> {
+    path.positions().iter().zip(before).map(|(now, before)| now - before).collect()
 }
 
 fn post_all<P: Stream>(lane: &Lane, path: &mut P, count: u64) -> Result<(), Halt> {
@@ -310,6 +388,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         let phase: Phase = lane.control.recv("the next phase", STEP)?;
         let (step, checks, limit) = match phase {
             Phase::Over => return Ok(()),
+            Phase::WarmUp => (Step::WarmUp, false, u64::MAX),
             Phase::Measure => (Step::Measure, false, u64::MAX),
             Phase::Check { count, .. } => (Step::Check, true, count),
         };
@@ -317,6 +396,10 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         if pulls && checks {
             path.settle(&lane.watch()).map_err(|halt| lane.explain(halt, step))?;
             path.stamp(limit.min(path.slots()));
+        }
+        if !checks {
+            // The client sends when it has heard that this end is ready.
+            learn_poll_cost(lane, transport, |watch| path.look::<false>(watch))?;
         }
         let meter = Meter::start(lane, transport);
         let before = path.tally();

@@ -2,7 +2,7 @@
 //! all paths are measured at once.
 
 use super::lane::{Cost, Lane, Meter, STEP};
-use super::phase::{self, CHECKED, Measured, begin, begin_over, check_messages, end, since};
+use super::phase::{self, CHECKED, Measured, begin, begin_over, check_messages, end, learn_poll_cost, since};
 use super::team;
 use crate::error::{Error, Result, Step};
 use crate::host::{CpuMeter, CpuUse};
@@ -33,10 +33,13 @@ pub fn bandwidth_client<P: Stream + Payload + Counted + Send>(
 ) -> Result<Measured> {
     for path in paths.iter_mut() {
         let count = CHECKED.max(path.positions().len() as u64);
-        check_messages(lane, path, count, pulls, Step::Check)?;
+        check_messages(lane, path, transport, count, pulls, Step::Check)?;
         begin_over(lane)?;
     }
     lane.control.set_step(Step::Measure);
+    if let Some(path) = paths.first_mut() {
+        learn_poll_cost(lane, transport, |_| path.look())?;
+    }
     begin(lane, Phase::Measure)?;
     let meter = Meter::start(lane, transport);
     let before: Vec<Vec<u64>> = paths.iter().map(Payload::positions).collect();
@@ -44,20 +47,20 @@ pub fn bandwidth_client<P: Stream + Payload + Counted + Send>(
     let sent: u64 = parts.iter().map(|part| part.sample.posted).sum();
     let (cost, outcome) = sum_up(lane, meter, transport, sent, parts, samples);
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
-    let each =
-        paths.iter().zip(&before).flat_map(|(path, before)| since(before, &path.positions())).collect();
-    let report = end(lane, Step::Measure, each)?;
+    let each = paths.iter().zip(&before).flat_map(|(path, before)| since(before, path)).collect();
+    let report = end(lane, transport, Step::Measure, each)?;
     if lane.test.verify {
         for path in paths.iter_mut() {
             let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
             let window = depth.min(path.slots());
-            check_messages(lane, path, window, pulls, Step::Verify)?;
+            check_messages(lane, path, transport, window, pulls, Step::Verify)?;
             begin_over(lane)?;
         }
     }
     let all = together(samples, &lane.clock);
     let opened_ns = lane.clock.since_epoch(all.opened);
-    Ok(Measured { sent, opened_ns, window_ns: all.window_ns, cost, report, back: None })
+    let (received, window_ns) = (report.messages, all.window_ns);
+    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report, back: None })
 }
 
 /// Every path's stream at once. A count is dealt out to them.
@@ -125,6 +128,9 @@ pub fn bandwidth_server<P: Sink + Payload + Counted + Send>(
         phase::bandwidth_server(lane, path, transport, pulls)?;
     }
     lane.control.set_step(Step::Measure);
+    if let Some(path) = paths.first_mut() {
+        learn_poll_cost(lane, transport, |watch| path.look::<false>(watch))?;
+    }
     expect_measure(lane)?;
     let meter = Meter::start(lane, transport);
     lane.control.send(&Ready {})?;
@@ -148,7 +154,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted + Send>(
         let halted = bandwidth::sink::<P, false>(path, own.iter().sum(), &watch, &mut taken);
         halted.map_err(|halt| lane.explain(halt, Step::Measure))?;
     }
-    let taken = paths.iter().zip(&before).flat_map(|(path, before)| since(before, &path.positions())).sum();
+    let taken = paths.iter().zip(&before).flat_map(|(path, before)| since(before, path)).sum();
     phase::report(lane, Some(taken), None, cost)?;
     if taken != sent {
         return Err(phase::miscounted(Step::Measure, sent, taken));

@@ -7,13 +7,12 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::marker::PhantomData;
 use std::net::TcpStream;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use socket2::SockRef;
 
 use crate::error::{Error, Result, Step};
-use crate::measure::{Halt, Stream, Waiting, Wake, Watch};
+use crate::measure::{Halt, Never, Stream, Waiting, Watch};
 use crate::ops::Op;
 use crate::plan::{Side, Test, Wait};
 use crate::transport::{Counted, Payload, Tally};
@@ -22,6 +21,7 @@ use crate::verbs::{Bytes, Placement};
 mod duplex;
 mod options;
 mod ping_pong;
+mod pipeline;
 mod ring;
 mod sending;
 mod taker;
@@ -29,6 +29,7 @@ mod taker;
 pub use duplex::Duplex;
 pub use options::{Granted, check};
 pub use ping_pong::PingPong;
+pub use pipeline::Pipelined;
 use ring::Ring;
 use sending::Ledger;
 pub use sending::{Copied, Lent, Sending};
@@ -113,7 +114,7 @@ impl Tcp {
                 // The call slept, and nothing came.
                 watch.look(&mut since)?;
             } else {
-                wait.idle(&mut Silent, watch)?;
+                wait.idle(&mut Never, watch)?;
             }
         }
     }
@@ -163,21 +164,6 @@ fn failed(error: &std::io::Error) -> Halt {
 #[cold]
 fn closed() -> Halt {
     Error::failed(Step::Measure, "the peer closed the TCP data connection").into()
-}
-
-/// A spinning socket has nothing that could wake it.
-struct Silent;
-
-impl Wake for Silent {
-    fn arm(&mut self) -> Result<()> {
-        Ok(())
-    }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-    fn disarm(&mut self) -> Result<()> {
-        Ok(())
-    }
 }
 
 /// The requester's end of a bandwidth path: sends data and takes acknowledgements, or for verbs that pull, sends

@@ -10,11 +10,11 @@ use verbmark::error::{Error, Step};
 use verbmark::host::Machine;
 use verbmark::measure::{LatencyHistogram, Stop};
 use verbmark::ops::Verb;
-use verbmark::plan::Test;
+use verbmark::plan::{Load, Test};
 use verbmark::result::{
-    Bandwidth, Basis, Buffers, ClockFacts, Connection, CpuUse, Device, Direction, DirectionRow, Document,
-    End, Floor, Gid, GidType, LinkLayer, MemoryKind, Overlap, Point, Process, ResultRow, RowInterval, Shape,
-    Side, Span, TcpEnd, TcpOptions, TestRecord, Tool, Transport, Wait,
+    Arrivals, Bandwidth, Basis, Buffers, ClockFacts, Connection, CpuUse, Device, Direction, DirectionRow,
+    Document, End, Floor, Gid, GidType, LinkLayer, MemoryKind, Overlap, Point, Process, ResultRow,
+    RowInterval, Shape, Side, Span, TcpEnd, TcpOptions, TestRecord, Tool, Transport, Wait,
 };
 
 pub const RUN_ID: &str = "0123456789abcdef0123456789abcdef";
@@ -99,6 +99,12 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         payload_seed: 1,
         tx_depth: 128,
         rx_depth: 512,
+        load: Load {
+            depth: if shape == Shape::Latency { 1 } else { 128 },
+            rate_per_s: None,
+            arrivals: Arrivals::Constant,
+            rate_shares: Vec::new(),
+        },
         signal_every: 32,
         post_list: 1,
         cqe_batch: 16,
@@ -125,6 +131,7 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         verify: false,
         first: Side::Client,
         stall_timeout: Duration::from_secs(10),
+        loss_timeout: Duration::from_millis(50),
     }
 }
 
@@ -165,6 +172,7 @@ pub fn bandwidth_row(transport: Transport, size: u64, messages: u64) -> ResultRo
             seconds: 0.1,
             messages: messages / 10,
             bytes_per_s: Some(messages as f64 * size as f64 * (0.95 + 0.01 * f64::from(i))),
+            payload: None,
         })
         .collect();
     row.bandwidth = Some(Bandwidth::new(messages, size, window, &row.intervals));
@@ -176,8 +184,10 @@ pub fn bandwidth_row(transport: Transport, size: u64, messages: u64) -> ResultRo
         involuntary_switches: Some(12),
         page_faults: Some(0),
         empty_polls: None,
+        idle_share: Some(0.6),
         ..CpuUse::default()
     };
+    row.limited_by = Some("path".into());
     row.cpu.client = Some(cpu.per_message(messages));
     row.cpu.server =
         Some(CpuUse { cpu_ns: Some(0), user_ns: Some(0), system_ns: Some(0), ..cpu }.per_message(messages));

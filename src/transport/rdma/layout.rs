@@ -1,8 +1,8 @@
 //! How the buffer of a path is divided.
 
 use crate::error::{Error, Result, Step};
-use crate::plan::{Shape, Side, Test};
-use crate::verbs::Slots;
+use crate::plan::{Connection, Shape, Side, Test};
+use crate::verbs::{GRH_BYTES, Slots};
 
 /// How the buffer is divided: so many slots for each queue pair, one queue pair behind the other; where messages go both
 /// ways, once for each direction. A message lies at the same place at both ends.
@@ -16,6 +16,8 @@ pub struct Layout {
     pub queues: usize,
     /// Directions in which messages go at once, 1 or 2.
     pub directions: usize,
+    /// Bytes at the start of a receive's slot that are not of the message.
+    pub headroom: usize,
 }
 
 /// Slots of a bandwidth test are spread over at most this much, but for very large messages.
@@ -25,7 +27,7 @@ const WORKING_SET: u64 = 1 << 20;
 const ALIGNMENT: u64 = 128;
 
 impl Layout {
-    /// Latency has a slot to send from and one to land in. Bandwidth has as many as were asked for, or else as may be
+    /// Latency has a slot to send from and one to land in for each message outstanding. Bandwidth has as many as were asked for, or else as may be
     /// outstanding, as far as a working set of 1 MiB holds them, and at least two for one queue pair, one for each of
     /// many.
     ///
@@ -33,10 +35,11 @@ impl Layout {
     /// They do not fit an address space.
     pub fn of(test: &Test) -> Result<Self> {
         let largest = test.sizes.iter().copied().max().unwrap_or(1);
-        let stride = largest.next_multiple_of(ALIGNMENT);
+        let headroom = if test.connection == Connection::Ud { GRH_BYTES } else { 0 };
+        let stride = largest.saturating_add(headroom as u64).next_multiple_of(ALIGNMENT);
         let queues = u64::from(test.qps);
         let slots = match (test.shape, test.buffers) {
-            (Shape::Latency, _) => 2,
+            (Shape::Latency, _) => 2 * u64::from(test.load.depth),
             (Shape::Bandwidth, Some(buffers)) => buffers.into(),
             (Shape::Bandwidth, None) => {
                 let fewest = if queues == 1 { 2 } else { 1 };
@@ -50,9 +53,13 @@ impl Layout {
         let parts = queues * directions;
         let bytes = stride.checked_mul(slots).and_then(|each| each.checked_mul(parts));
         match (usize::try_from(stride), usize::try_from(slots), bytes.map(usize::try_from)) {
-            (Ok(stride), Ok(slots), Some(Ok(_))) => {
-                Ok(Self { stride, slots, queues: test.qps as usize, directions: directions as usize })
-            }
+            (Ok(stride), Ok(slots), Some(Ok(_))) => Ok(Self {
+                stride,
+                slots,
+                queues: test.qps as usize,
+                directions: directions as usize,
+                headroom,
+            }),
             _ => Err(Error::failed(
                 Step::RegisterMemory,
                 format!(
@@ -90,7 +97,7 @@ impl Layout {
 }
 
 /// The part of `messages` that queue pair `queue` of `queues` has: they are dealt out one by one.
-pub(super) fn share(messages: u64, queue: usize, queues: usize) -> u64 {
+pub fn share(messages: u64, queue: usize, queues: usize) -> u64 {
     let (queue, queues) = (queue as u64, queues as u64);
     messages / queues + u64::from(queue < messages % queues)
 }

@@ -33,22 +33,37 @@ impl<O: Op> Aside for Passive<'_, O> {
     fn check(&mut self, each: &[u64], checked: Option<&Checked>) -> Result<()> {
         check::<O>(&mut self.rdma.queues, &self.rdma.shared, self.size, each, checked)
     }
+
+    fn landed(&mut self, checked: &Checked) -> Result<u64> {
+        let Rdma { queues, shared } = &*self.rdma;
+        let mut landed = 0;
+        for (index, (queue, first)) in queues.iter().zip(&checked.first).enumerate() {
+            for message in *first..first.saturating_add(share(checked.count, index, queues.len())) {
+                landed += u64::from(queue.has_landed(shared, message, self.size)?);
+            }
+        }
+        Ok(landed)
+    }
 }
 
 /// As [`Aside::prepare`], for these queue pairs.
 pub(super) fn prepare<O: Op>(queues: &[Queue], shared: &Shared, size: usize, messages: &Checked) {
-    if !O::FACTS.pulls() || O::FACTS.is_atomic() {
+    if O::FACTS.is_atomic() || !(O::FACTS.pulls() || shared.may_lose) {
         return;
     }
     for (index, (queue, first)) in queues.iter().zip(&messages.first).enumerate() {
         match shared.shape {
             // One pattern for all messages: the requester says what it overwrites.
             Shape::Latency => {
-                Pattern::new(shared.seed, 0).stamp(shared.memory.region(), queue.ours(), size);
+                for slot in 0..queue.slots.count / 2 {
+                    let at = queue.ours() + slot * queue.slots.stride;
+                    Pattern::new(shared.seed, 0).stamp(shared.memory.region(), at, size);
+                }
             }
             Shape::Bandwidth => {
                 let count = share(messages.count, index, queues.len());
-                queue.stamp_next(shared, *first, count, size, false);
+                // What a message that may be lost is to replace is known to be something else.
+                queue.stamp_next(shared, *first, count, size, !O::FACTS.pulls());
             }
         }
     }

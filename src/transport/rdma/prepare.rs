@@ -2,17 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::pair::{Made, Place, Way};
 use super::queue::{Queue, fresh_psn};
-use super::{Layout, Port, Rdma, Shared};
+use super::{Layout, Port, Rdma, Shared, pipeline};
 use crate::error::{Error, Result, Step};
 use crate::ops::{Arrival, Verb};
 use crate::plan::{Side, Test, Wait};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::pattern::WAY_BACK;
-use crate::verbs::{
-    Access, Address, Init, QpCaps, QpInit, Region, Registration, RemoteSlice, Rtr, Rts, Transport,
-};
+use crate::verbs::{Access, Address, Pd, QpCaps, QpInit, Region, Registration, RemoteSlice};
 
 /// What the other end must know to connect its queue pairs to ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +56,11 @@ impl Reads {
 /// Queue pairs and memory, not yet connected.
 #[derive(Debug)]
 pub struct Prepared {
-    rdma: Rdma,
+    // Dropped first, as in `Rdma`.
+    pairs: Vec<(Made, u32)>,
+    shared: Shared,
+    pd: Pd,
+    signal_every: u32,
     port: u8,
     lid: u16,
     access: Access,
@@ -78,10 +81,23 @@ fn completions(test: &Test) -> (u64, u64) {
     let qps = u64::from(test.qps);
     let receives = match (consumes_receives(test), test.shared_receive) {
         (false, _) => qps,
-        (true, false) => qps * u64::from(test.rx_depth),
-        (true, true) => test.rx_depth.into(),
+        (true, false) => qps * u64::from(rx_depth(test)),
+        (true, true) => rx_depth(test).into(),
     };
-    (qps * u64::from(test.tx_depth), receives)
+    (qps * u64::from(tx_depth(test)), receives)
+}
+
+/// Depth of each send queue. With several messages outstanding no end waits for room: one that is answered still has its
+/// place until the next completion asked for.
+fn tx_depth(test: &Test) -> u32 {
+    let needed = if test.is_pipelined() { test.load.depth + 2 * test.signal_every } else { 0 };
+    test.tx_depth.max(needed)
+}
+
+/// Receives posted ahead. With several messages outstanding one is posted again after the answer.
+fn rx_depth(test: &Test) -> u32 {
+    let needed = if test.is_pipelined() { test.load.depth + pipeline::BATCH as u32 } else { 0 };
+    test.rx_depth.max(needed)
 }
 
 fn consumes_receives(test: &Test) -> bool {
@@ -93,7 +109,7 @@ fn within_limits(port: &Port, test: &Test) -> Result<()> {
     let limits = port.context().attr()?;
     let name = port.device().name();
     let (sends, receives) = completions(test);
-    let rx_depth = if consumes_receives(test) { test.rx_depth } else { 1 };
+    let receives_each = if consumes_receives(test) { rx_depth(test) } else { 1 };
     let of_srq = if test.shared_receive { limits.max_srq_wr } else { limits.max_qp_wr };
     for (needed, most, what, limit, option) in [
         (
@@ -103,9 +119,9 @@ fn within_limits(port: &Port, test: &Test) -> Result<()> {
             "max_qp",
             "-q or --threads",
         ),
-        (test.tx_depth.into(), limits.max_qp_wr, "sends outstanding", "max_qp_wr", "-t"),
+        (tx_depth(test).into(), limits.max_qp_wr, "sends outstanding", "max_qp_wr", "-t"),
         (
-            rx_depth.into(),
+            receives_each.into(),
             of_srq,
             "receives posted",
             if test.shared_receive { "max_srq_wr" } else { "max_qp_wr" },
@@ -133,7 +149,7 @@ impl Prepared {
     pub fn new(port: &Port, test: &Test, side: Side) -> Result<Self> {
         within_limits(port, test)?;
         let layout = Layout::of(test)?;
-        let (sends_to, takes_from) = layout.directions_of(side);
+        let (_, takes_from) = layout.directions_of(side);
         let context = port.context();
         let pd = context.alloc_pd()?;
         let access = access(test.verb);
@@ -148,29 +164,19 @@ impl Prepared {
         let (sends, receives) = completions(test);
         let send_cq = context.create_cq(sends as u32, send_channel.as_ref())?;
         let recv_cq = context.create_cq(receives as u32, recv_channel.as_ref())?;
-        let srq = if test.shared_receive { Some(pd.create_srq(test.rx_depth, 1)?) } else { None };
+        let srq = if test.shared_receive { Some(pd.create_srq(rx_depth(test), 1)?) } else { None };
         let init = QpInit {
             srq: srq.as_ref(),
-            max_send_wr: test.tx_depth,
-            max_recv_wr: if consumes_receives(test) { test.rx_depth } else { 1 },
+            max_send_wr: tx_depth(test),
+            max_recv_wr: if consumes_receives(test) { rx_depth(test) } else { 1 },
             max_inline: if test.verb.facts().may_inline { test.max_inline } else { 0 },
             ..QpInit::new(&send_cq, &recv_cq)
         };
+        let place = Place { port: port.number(), pkey_index: port.pkey_index(), access };
         let make = |index: usize| {
-            let qp = pd.create_qp(Transport::Rc, &init)?;
-            qp.to_init(&Init { port: port.number(), pkey_index: port.pkey_index(), access })?;
-            let psn = fresh_psn(test.payload_seed, side, index);
-            Ok(Queue::new(qp, index, psn, layout.slots_of(index, sends_to), test.signal_every))
+            Ok((Made::new(&pd, test, &init, place)?, fresh_psn(test.payload_seed, side, index)))
         };
-        let mut queues = (0..layout.queues).map(make).collect::<Result<Vec<_>>>()?;
-        let mut taking = Vec::new();
-        if test.bidirectional {
-            let all = queues.iter().enumerate();
-            taking =
-                all.map(|(index, queue)| queue.taking(index, layout.slots_of(index, takes_from))).collect();
-            let back = if side == Side::Server { &mut queues } else { &mut taking };
-            back.iter_mut().for_each(|queue| queue.salt = WAY_BACK);
-        }
+        let pairs = (0..layout.queues).map(make).collect::<Result<_>>()?;
         let shared = Shared {
             send_cq,
             recv_cq,
@@ -184,28 +190,29 @@ impl Prepared {
             shape: test.shape,
             seed: test.payload_seed,
             side,
-            depth: test.tx_depth.into(),
-            rx_depth: if consumes_receives(test) { test.rx_depth.into() } else { 0 },
+            depth: tx_depth(test).into(),
+            rx_depth: if consumes_receives(test) { rx_depth(test).into() } else { 0 },
             post_list: test.post_list as usize,
             cqe_batch: test.cqe_batch as usize,
+            may_lose: !test.connection.is_reliable(),
         };
-        let rdma = Rdma { queues, taking, shared };
-        Ok(Self { rdma, port: port.number(), lid: port.attr().lid, access })
+        let signal_every = test.signal_every;
+        Ok(Self { pairs, shared, pd, signal_every, port: port.number(), lid: port.attr().lid, access })
     }
 
     /// What the other end needs.
     pub fn endpoint(&self) -> Endpoint {
-        let pairs = self.rdma.queues.iter();
+        let facts = |(made, psn): &(Made, u32)| PairFacts { qpn: made.number(), psn: *psn };
         Endpoint {
-            pairs: pairs.map(|queue| PairFacts { qpn: queue.qp.number(), psn: queue.psn }).collect(),
+            pairs: self.pairs.iter().map(facts).collect(),
             lid: self.lid,
-            memory: self.rdma.shared.memory.remote(0),
+            memory: self.shared.memory.remote(0),
         }
     }
 
     /// What the device granted.
     pub fn caps(&self) -> QpCaps {
-        self.rdma.caps()
+        self.pairs[0].0.caps()
     }
 
     /// Remote rights of the buffer.
@@ -224,33 +231,34 @@ impl Prepared {
         choice: &PathChoice,
         reads: Reads,
     ) -> Result<Rdma> {
-        let (ours, theirs) = (self.rdma.queues.len(), remote.pairs.len());
+        let (ours, theirs) = (self.pairs.len(), remote.pairs.len());
         if ours != theirs {
             return Err(Error::failed(
                 Step::ConnectQp,
                 format!("this end has {ours} queue pairs and the peer {theirs}"),
             ));
         }
-        self.rdma.shared.remote = remote.memory;
-        for (queue, peer) in self.rdma.queues.iter().zip(&remote.pairs) {
-            let grh = choice.route(self.rdma.shared.side, test)?;
-            queue.qp.to_rtr(&Rtr {
-                path_mtu: choice.mtu,
-                dest_qpn: peer.qpn,
-                rq_psn: peer.psn,
-                max_dest_rd_atomic: reads.incoming,
-                min_rnr_timer: test.min_rnr_timer,
-                address: Address { port: self.port, lid: remote.lid, service_level: test.service_level, grh },
-            })?;
-            queue.qp.to_rts(&Rts {
-                sq_psn: queue.psn,
-                timeout: test.qp_timeout,
-                retry_count: test.retry_count,
-                rnr_retry: test.rnr_retry,
-                max_rd_atomic: reads.outgoing,
-            })?;
+        self.shared.remote = remote.memory;
+        let grh = choice.route(self.shared.side, test)?;
+        let address = Address { port: self.port, lid: remote.lid, service_level: test.service_level, grh };
+        let way = Way { pd: &self.pd, address, mtu: choice.mtu, test, reads };
+        let layout = self.shared.layout;
+        let (sends_to, takes_from) = layout.directions_of(self.shared.side);
+        let mut queues = Vec::with_capacity(ours);
+        for (index, ((made, psn), peer)) in self.pairs.into_iter().zip(&remote.pairs).enumerate() {
+            let slots = layout.slots_of(index, sends_to);
+            queues.push(Queue::new(made.connect(psn, *peer, &way)?, index, slots, self.signal_every));
         }
-        self.rdma.post_receives()?;
-        Ok(self.rdma)
+        let mut taking = Vec::new();
+        if test.bidirectional {
+            let all = queues.iter().enumerate();
+            taking =
+                all.map(|(index, queue)| queue.taking(index, layout.slots_of(index, takes_from))).collect();
+            let back = if self.shared.side == Side::Server { &mut queues } else { &mut taking };
+            back.iter_mut().for_each(|queue: &mut Queue| queue.salt = WAY_BACK);
+        }
+        let mut rdma = Rdma { queues, taking, shared: self.shared };
+        rdma.post_receives()?;
+        Ok(rdma)
     }
 }

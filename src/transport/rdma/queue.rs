@@ -1,11 +1,12 @@
 //! One queue pair of a path, and how far it has come.
 
+use super::pair::Pair;
 use super::shared::Shared;
 use crate::error::{Error, Result, Step};
 use crate::ops::{ATOMIC_SIZE, Op};
 use crate::plan::{Shape, Side};
 use crate::transport::pattern::Pattern;
-use crate::verbs::{Qp, ReceiveRing, Receiver, Slots};
+use crate::verbs::{ReceiveRing, Receiver, Slots};
 
 /// Bits of a send's identifier that number the message; the queue pair's index is above them.
 const NUMBER_BITS: u32 = 52;
@@ -18,9 +19,7 @@ pub(super) fn of_id(id: u64) -> (usize, u64) {
 /// A queue pair with its part of the buffer. Numbers of messages go on from size to size, the same at both ends.
 #[derive(Debug)]
 pub struct Queue {
-    pub(super) qp: Qp,
-    /// Packet sequence number of its first packet.
-    pub(super) psn: u32,
+    pub(super) qp: Pair,
     /// Its slots of the buffer.
     pub(super) slots: Slots,
     /// What the identifiers of its sends have besides the number.
@@ -39,10 +38,9 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(qp: Qp, index: usize, psn: u32, slots: Slots, signal_every: u32) -> Self {
+    pub(super) fn new(qp: Pair, index: usize, slots: Slots, signal_every: u32) -> Self {
         Self {
             qp,
-            psn,
             slots,
             tag: (index as u64) << NUMBER_BITS,
             salt: 0,
@@ -58,7 +56,7 @@ impl Queue {
 
     /// The same queue pair as one that only takes messages, into these slots.
     pub(super) fn taking(&self, index: usize, slots: Slots) -> Self {
-        Self::new(self.qp.clone(), index, self.psn, slots, self.signal_every)
+        Self::new(self.qp.clone(), index, slots, self.signal_every)
     }
 
     /// Counts one more send. Whether it asks for a completion: each `signal_every`th does, so that no more than that
@@ -104,9 +102,14 @@ impl Queue {
         self.slots.offset
     }
 
-    /// Where messages of a latency test land: in the second slot.
+    /// Where messages of a latency test land: in the second half of the slots.
     pub(super) fn landing(&self) -> usize {
-        self.slots.offset + self.slots.stride
+        self.slots.offset + self.slots.count / 2 * self.slots.stride
+    }
+
+    /// The slots that messages of a latency test land in.
+    pub(super) fn landings(&self) -> Slots {
+        Slots { offset: self.landing(), count: self.slots.count / 2, ..self.slots }
     }
 
     /// The seed of the patterns of its messages.
@@ -136,6 +139,12 @@ impl Queue {
         self.check_at(shared, self.slot_offset(message), message, size)
     }
 
+    /// Looks whether a message has come whole to its slot, which others than are sent were stamped into.
+    pub(super) fn has_landed(&self, shared: &Shared, message: u64, size: usize) -> Result<bool> {
+        let [sent, before] = [shared.seed, !shared.seed].map(|seed| Pattern::new(self.seed(seed), message));
+        sent.has_replaced(before, shared.memory.region(), self.slot_offset(message), size, message)
+    }
+
     /// Compares what lies at an offset of the buffer with the pattern of a message.
     pub(super) fn check_at(&self, shared: &Shared, at: usize, message: u64, size: usize) -> Result<()> {
         Pattern::new(self.seed(shared.seed), message).check(shared.memory.region(), at, size, message)
@@ -159,7 +168,7 @@ impl Queue {
             ))
     }
 
-    /// The receive of a latency test: all land in the second slot.
+    /// The receive of a latency test with one message outstanding: all land in the second slot.
     pub(super) fn receiver(&self, shared: &Shared) -> Receiver {
         let local = shared.memory.slice(self.landing(), shared.layout.stride);
         match &shared.srq {
@@ -168,20 +177,21 @@ impl Queue {
         }
     }
 
-    /// The receives of a bandwidth test, from the next one on: that for message `n` is the slot `n` modulo their number.
+    /// The receives from the next one on: that for message `n` is the slot `n` modulo their number, in a latency test of
+    /// those that are landed in.
     pub(super) fn receives(&self, shared: &Shared) -> ReceiveRing {
-        let local = shared.memory.slice(self.slots.offset, self.slots.stride);
-        self.qp.receive_ring(local, self.slots, self.slot(self.receives_posted), |_| self.tag)
+        let slots = if shared.shape == Shape::Latency { self.landings() } else { self.slots };
+        let local = shared.memory.slice(slots.offset, slots.stride);
+        let next = (self.receives_posted % slots.count as u64) as usize;
+        self.qp.receive_ring(local, slots, next, |_| self.tag)
     }
 
     /// Fills the receive queue.
     pub(super) fn post_receives(&mut self, shared: &Shared) -> Result<()> {
         let missing = shared.rx_depth - (self.receives_posted - self.taken);
-        match shared.shape {
-            Shape::Latency => {
-                self.receiver(shared).post_many(missing as u32).map_err(|partial| partial.error)?
-            }
-            Shape::Bandwidth => self.receives(shared).post(missing as usize)?,
+        match shared.srq {
+            Some(_) => self.receiver(shared).post_many(missing as u32).map_err(|partial| partial.error)?,
+            None => self.receives(shared).post(missing as usize)?,
         }
         self.receives_posted += missing;
         Ok(())

@@ -9,8 +9,8 @@ use nix::errno::Errno;
 use nix::libc;
 use socket2::SockRef;
 
-use super::{Silent, Tcp, failed};
-use crate::measure::{Halt, Waiting, Watch};
+use super::{Tcp, failed};
+use crate::measure::{Halt, Never, Waiting, Watch};
 use crate::sys::zero_copy::next_returned;
 use crate::transport::Tally;
 
@@ -154,7 +154,7 @@ impl Tcp {
             if W::SLEEPS {
                 watch.sleep(self.stream.as_fd(), &mut since)?;
             } else {
-                wait.idle(&mut Silent, &watch)?;
+                wait.idle(&mut Never, &watch)?;
             }
             self.take_back()?;
         }
