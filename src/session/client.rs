@@ -2,12 +2,11 @@
 
 use std::net::SocketAddr;
 
-use super::both::AtEnd;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{LAST_WORD, Lane, PollCosts, STEP};
 use super::phase::{self, Measured};
 use super::row::{Recorder, disturbances, ends_point, row};
-use super::{Process, ends, lossy, pipeline, threads};
+use super::{Process, both, ends, lossy, pipeline, threads};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{
@@ -306,8 +305,12 @@ impl Session<'_> {
         lane.control.set_step(Step::Measure);
         lane.control.send(&Command::Point { transport, size })?;
         let mut recorder = Recorder { offered_per_s: rate, ..Recorder::default() };
-        let point = AtClient { lane, paths, transport, size, recorder: &mut recorder };
-        let outcome = point.run();
+        let verb = lane.test.verb;
+        let outcome = if lane.test.bidirectional {
+            both::lead(lane, paths, transport, size, &mut recorder.sample)
+        } else {
+            verb.visit(AtClient { lane, paths, transport, size, recorder: &mut recorder })
+        };
         let mut row = row(lane, transport, size, &recorder, outcome.as_ref().ok(), *loop_ns);
         if let Err(error) = outcome {
             match error.kind {
@@ -382,18 +385,6 @@ struct AtClient<'a> {
     transport: Transport,
     size: u64,
     recorder: &'a mut Recorder,
-}
-
-impl AtClient<'_> {
-    fn run(self) -> Result<Measured> {
-        let verb = self.lane.test.verb;
-        if !self.lane.test.bidirectional {
-            return verb.visit(self);
-        }
-        let Self { lane, paths, transport, size, recorder } = self;
-        let measured = verb.visit(AtEnd { lane, paths, transport, size, sample: &mut recorder.sample })?;
-        measured.ok_or_else(|| Error::failed(Step::Measure, "the client's end has measured nothing"))
-    }
 }
 
 impl Visitor for AtClient<'_> {

@@ -92,7 +92,7 @@ pub fn latency_client<P: LossyTrip + Counted>(
     phase::begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(opened);
     let (sent, received, late_replies) = (trips.begun, Some(trips.made), Some(trips.late));
-    Ok(Measured { sent, received, late_replies, opened_ns, window_ns, cost, report })
+    Ok(Measured { sent, received, late_replies, opened_ns, window_ns, cost, report, back: None })
 }
 
 fn initiate<P: LossyTrip>(
@@ -166,7 +166,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     phase::begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(sample.opened);
     let (sent, received) = (sample.posted, report.messages);
-    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report })
+    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report, back: None })
 }
 
 fn stream<P: Stream>(lane: &Lane, path: &mut P, load: &Load) -> std::result::Result<BandwidthSample, Halt> {

@@ -64,7 +64,7 @@ pub fn client<P: Pipeline + Counted, W: Waiting>(
     phase::begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(opened);
     let received = report.messages;
-    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report })
+    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report, back: None })
 }
 
 /// Messages on each lane after stretches that each began with the first lane.
