@@ -35,7 +35,7 @@ impl<O: Op> Aside for Passive<'_, O> {
     }
 
     fn landed(&mut self, checked: &Checked) -> Result<u64> {
-        let Rdma { queues, shared } = &*self.rdma;
+        let Rdma { queues, shared, .. } = &*self.rdma;
         let mut landed = 0;
         for (index, (queue, first)) in queues.iter().zip(&checked.first).enumerate() {
             for message in *first..first.saturating_add(share(checked.count, index, queues.len())) {

@@ -244,7 +244,7 @@ impl<'r, O: Op, W: Waiting> Pipelined<'r, O, W> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
         debug_assert_eq!(rdma.shared.shape, Shape::Latency);
-        let Rdma { queues, shared } = rdma;
+        let Rdma { queues, shared, .. } = rdma;
         Self {
             lanes: queues.iter_mut().map(|queue| Lane::new(queue, shared, size)).collect(),
             shared,
