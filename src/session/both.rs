@@ -233,12 +233,6 @@ impl Point<'_> {
         }
     }
 
-    /// Reports a phase to the client.
-    fn report(&mut self, messages: Option<u64>, streamed: Option<Streamed>, cost: Cost) -> Result<()> {
-        let Cost { cpu, counters, disturbances } = cost;
-        self.lane.control.send(&Report { messages, received: None, streamed, cpu, counters, disturbances })
-    }
-
     /// The server's report of a phase that this end has ended.
     fn hear(&mut self, step: Step) -> Result<Report> {
         self.lane.control.set_step(step);
@@ -295,7 +289,7 @@ fn exchange<P: TwoWay + Exchanged + Counted, W: Waiting, const VERIFY: bool>(
     let (before, began) = (path.tally(), path.sent());
     let mut both = Both::<P, W, VERIFY>::new(path);
     send(&mut both, lane).map_err(|halt| broken_off(lane, halt, step))?;
-    let each: Vec<u64> = both.path().sent().iter().zip(&began).map(|(now, before)| now - before).collect();
+    let each = since(&began, &both.path().sent());
     let sent = each.iter().sum();
     lane.control.send(&Done { messages: sent, each })?;
     if P::IS_TOLD {
