@@ -4,6 +4,8 @@
 mod schema;
 mod suite;
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 use suite::{BINARIES, Files, Running, at, number, rows, text};
 
@@ -182,5 +184,25 @@ fn a_port_that_goes_down_under_way_is_named_beside_the_failure() {
         let says = ["the device told: port 1 is down"];
         let document = fails(binary, "port-error-after=200", "-d emu0 -n 10000 --stall-timeout 3s", &says);
         assert_eq!(text(&document, "/status"), "failed", "{binary}");
+    }
+}
+
+#[test]
+fn a_device_that_fails_without_any_completion_ends_the_run_long_before_the_stall_timeout() {
+    let _turn = suite::turn();
+    let ends =
+        BINARIES.iter().flat_map(|binary| suite::waits(binary).iter().map(move |(wait, _)| (binary, wait)));
+    let faults = [
+        ("device-fatal-after=200", "the device told: the device failed"),
+        ("qp-fatal-after=200", "is in error"),
+    ];
+    for ((binary, wait), (how, told)) in ends.zip(faults.into_iter().cycle()) {
+        let began = Instant::now();
+        let options = format!("-d emu0 -n 10000 --stall-timeout 60s {wait}");
+        let document = fails(binary, how, &options, &["error: ", told, "dmesg"]);
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(30), "{binary} {wait} {how}: {took:?}");
+        assert_eq!(text(&document, "/status"), "failed", "{binary}");
+        assert_eq!(at(&document, "/error/remote"), &Value::Bool(false), "{binary}: {document:#}");
     }
 }

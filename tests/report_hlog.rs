@@ -7,8 +7,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use verbmark::measure::LatencyHistogram;
 use verbmark::report::hlog;
-use verbmark::result::Document;
+use verbmark::result::{Basis, Document};
 
 /// Tag, start, length, maximum in us and distribution of each line.
 fn lines(log: &str) -> Vec<(String, Duration, Duration, f64, hdrhistogram::Histogram<u64>)> {
@@ -48,11 +49,42 @@ fn each_result_is_a_tagged_line() {
 }
 
 #[test]
+fn a_result_with_intervals_has_a_line_for_each() {
+    let mut whole = LatencyHistogram::with_intervals();
+    for second in 1..=3 {
+        (0..100 * second).for_each(|i| whole.record(1000 * second + i));
+        whole.end_interval(second * 1_000_000_000);
+    }
+    whole.close(3_500_000_000);
+    let mut document = documents::latency();
+    document.results.truncate(1);
+    let row = document.results.remove(0).with_latency(&whole, Basis::HalfRoundTrip);
+    document.results.push(verbmark::result::ResultRow { start_s: Some(0.25), ..row });
+    // As in older documents.
+    let mut without = document.results[0].clone();
+    without.take_interval_payloads();
+    let lines = lines(&hlog::to_string(&document).unwrap());
+    let starts: Vec<_> = lines.iter().map(|line| (line.1.as_secs_f64(), line.2.as_secs_f64())).collect();
+    assert_eq!(starts, [(0.25, 1.0), (1.25, 1.0), (2.25, 1.0)]);
+    let mut sum = hdrhistogram::Histogram::new_from(whole.buckets());
+    for (index, (tag, .., histogram)) in lines.iter().enumerate() {
+        assert_eq!(*tag, document.results[0].id);
+        assert_eq!(histogram.len(), 100 * (index as u64 + 1));
+        sum.add(histogram).unwrap();
+    }
+    assert_eq!(sum, *whole.buckets());
+    document.results = vec![without];
+    let one = self::lines(&hlog::to_string(&document).unwrap());
+    assert_eq!((one.len(), one[0].4.len()), (1, 600));
+}
+
+#[test]
 fn what_has_no_distribution_has_no_line() {
     for document in [documents::bandwidth(), documents::failed_before_plan()] {
         let log = hlog::to_string(&document).unwrap();
         assert!(lines(&log).is_empty(), "{log}");
         assert!(log.starts_with("#["), "{log}");
+        assert_eq!(log.contains("[a bandwidth test"), !document.results.is_empty(), "{log}");
     }
 }
 

@@ -51,10 +51,12 @@ fn bandwidth() -> impl Strategy<Value = Bandwidth> {
 }
 
 fn cpu() -> impl Strategy<Value = CpuUse> {
-    (prop::array::uniform7(option::of(any::<u64>())), option::of(value())).prop_map(
+    let idle = option::of(0.0..=1.0);
+    (prop::array::uniform7(option::of(any::<u64>())), option::of(value()), idle).prop_map(
         |(
             [cpu_ns, user_ns, system_ns, voluntary_switches, involuntary_switches, page_faults, empty_polls],
             ns_per_message,
+            idle_share,
         )| {
             CpuUse {
                 cpu_ns,
@@ -65,6 +67,7 @@ fn cpu() -> impl Strategy<Value = CpuUse> {
                 involuntary_switches,
                 page_faults,
                 empty_polls,
+                idle_share,
             }
         },
     )
@@ -237,6 +240,7 @@ fn every_column_of_the_csv_shows_something_in_some_document() {
     .unwrap();
     for cpu in [&mut full.cpu.client, &mut full.cpu.server].into_iter().flatten() {
         cpu.empty_polls = Some(1);
+        cpu.idle_share = Some(0.5);
     }
     full.validity.disturbed("preempted");
     documents[0].add_row(full);

@@ -183,6 +183,8 @@ const ADDED: &[&str] = &[
     "/test/relaxed_ordering",
     "/test/on_demand_paging",
     "/test/tcp",
+    "/test/loss_timeout_s",
+    "/results/0/late_replies",
     "/local/tcp/send_buffer_bytes",
     "/local/tcp/receive_buffer_bytes",
     "/local/tcp/congestion",
@@ -190,6 +192,8 @@ const ADDED: &[&str] = &[
     "/local/buffers",
     "/local/device/pkey_index",
     "/local/device/pkey",
+    "/results/0/intervals/0/payload",
+    "/results/0/cpu/client/idle_share",
     "/results/0/threads",
 ];
 

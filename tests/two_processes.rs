@@ -366,3 +366,29 @@ fn a_server_is_stopped_by_a_signal_before_and_between_clients() {
         assert!(at(&document, "/test").is_null() && rows(&document).is_empty());
     }
 }
+
+#[test]
+fn the_client_may_say_where_the_server_runs_and_the_server_has_the_last_word() {
+    let _turn = suite::turn();
+    let document = suite::loopback("send_lat", "--tcp-only -n 10");
+    let allowed = at(&document, "/local/cpus_allowed").as_array().expect("schema").clone();
+    let (first, last) = (allowed[0].clone(), allowed[allowed.len() - 1].clone());
+
+    let (server, port) = server("send_lat", "--tcp-only");
+    let refused = client("send_lat", "127.0.0.1", port, "--tcp-only -n 10 --peer-cpu 4096");
+    Running::start(refused)
+        .finish()
+        .exits(5)
+        .says(&["error: peer: plan: core 4096 may not be used: allowed are", "try: "]);
+    let document = measure("send_lat", "127.0.0.1", port, &format!("-n 10 --cpu {first} --peer-cpu {last}"));
+    assert_eq!((at(&document, "/local/core"), at(&document, "/remote/core")), (&first, &last));
+    server.finish().exits(0).says(&["was not served: core 4096"]);
+
+    let (server, port) = self::server("send_lat", &format!("--tcp-only --cpu {last}"));
+    let document = measure("send_lat", "127.0.0.1", port, &format!("-n 10 --cpu {first} --peer-cpu {first}"));
+    assert_eq!(at(&document, "/remote/core"), &last);
+    server.finish().exits(0);
+
+    let document = suite::loopback("send_lat", &format!("--tcp-only -n 10 --cpu {last} --peer-cpu {first}"));
+    assert_eq!((at(&document, "/local/core"), at(&document, "/remote/core")), (&last, &first));
+}

@@ -11,11 +11,14 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::units::{parse_duration, parse_size};
 
+mod durations;
 mod rates;
 mod sizes;
 mod tcp;
 pub mod tool;
 
+pub use durations::SHORTEST_LOSS_TIMEOUT;
+use durations::{parse_loss_timeout, parse_positive_duration};
 pub use rates::{LoadArgs, MOST_RATE, MOST_SHARES, Shares, is_share};
 pub use sizes::SizeSpec;
 pub use tcp::{MOST_BUSY_POLL, MOST_SOCKET_BUFFER, TcpArgs, is_congestion_name};
@@ -93,8 +96,8 @@ pub struct EndpointArgs {
     pub numa: Option<u32>,
 
     /// Core to run on [default: chosen near the device, another one for each end on one host]
-    #[arg(long, value_name = "N")]
-    pub core: Option<usize>,
+    #[arg(long, alias = "core", value_name = "N")]
+    pub cpu: Option<usize>,
 
     /// Longest wait for a server to appear
     #[arg(long, value_name = "TIME", default_value = "10", value_parser = parse_duration)]
@@ -125,9 +128,13 @@ pub struct ShapeArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub warm_up: Option<Duration>,
 
-    /// Transport service
-    #[arg(short, long, value_name = "RC", default_value = "RC", ignore_case = true, value_parser = ["RC"])]
+    /// Transport service: all verbs run over RC; send, write and write_imm over UC; send over UD, up to the path's MTU
+    #[arg(short, long, value_name = "SERVICE", default_value = "RC", ignore_case = true, value_parser = ["RC", "UC", "UD"])]
     pub connection: String,
+
+    /// How long a message over UC or UD may take before it counts as lost, at least 100us
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = parse_loss_timeout)]
+    pub loss_timeout: Duration,
 
     /// Operation: what is added is 1, and what is swapped in is one more than was there
     #[arg(short = 'A', long, value_name = "OPERATION", default_value = "fetch_add", hide = true, ignore_case = true,
@@ -145,6 +152,10 @@ pub struct ShapeArgs {
     /// Check every latency message and the last window of a bandwidth run, outside the timed span
     #[arg(long)]
     pub verify: bool,
+
+    /// Core for the server to run on, unless it was given one of its own
+    #[arg(long, value_name = "N")]
+    pub peer_cpu: Option<usize>,
 
     /// Measure RDMA only
     #[arg(long, conflicts_with = "tcp_only")]
@@ -315,11 +326,6 @@ fn atomic_parser() -> impl clap::builder::TypedValueParser<Value = String> {
     ])
 }
 
-fn parse_positive_duration(text: &str) -> Result<Duration, String> {
-    let duration = parse_duration(text)?;
-    if duration.is_zero() { Err("must be longer than zero".into()) } else { Ok(duration) }
-}
-
 fn parse_inline(text: &str) -> Result<u32, String> {
     const MOST: u64 = 4096;
     match parse_size(text)? {
@@ -439,6 +445,7 @@ mod tests {
             "host --loopback",
             "-a -s 64",
             "-c XRC",
+            "--loss-timeout 99us",
             "-I 1G",
             "--label novalue",
             "-s 18446744073709551616",

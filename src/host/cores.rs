@@ -113,7 +113,8 @@ impl Cores {
             return Err(Error::usage(format!(
                 "core {core} may not be used: allowed are {}",
                 allowed.join(",")
-            )));
+            ))
+            .with_remedy("choose one of them, or start that end with other cores (taskset, cpuset)"));
         }
         Ok(self.describe(core, taken))
     }

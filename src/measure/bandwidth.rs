@@ -218,7 +218,7 @@ impl Flow {
 
 /// An open window and its time series.
 pub(super) struct Window {
-    opened: u64,
+    pub(super) opened: u64,
     latest: u64,
     messages: u64,
     series: Vec<(u64, u64, u64)>,
@@ -228,7 +228,7 @@ pub(super) struct Window {
 
 /// Ticks since the window opened, and since the slice began.
 pub(super) struct Elapsed {
-    whole: u64,
+    pub(super) whole: u64,
     last: u64,
 }
 

@@ -98,6 +98,25 @@ pub fn stream_ns<T: Ticks>(ticks: T, clock: &Clock, watch: &Watch<'_>) -> Option
     Some(sample.window_ns as f64 / MESSAGES as f64)
 }
 
+/// What a poll that finds nothing takes, in ns: the median of batches of 64, some microseconds to a millisecond in all.
+/// `None` as soon as `poll` says that there was something.
+pub fn empty_poll_ns<T: Ticks>(ticks: T, clock: &Clock, mut poll: impl FnMut() -> bool) -> Option<f64> {
+    const BATCHES: usize = 33;
+    const POLLS: u32 = 64;
+    let mut batches = [0; BATCHES];
+    for taken in &mut batches {
+        let from = ticks.now();
+        for _ in 0..POLLS {
+            if !poll() {
+                return None;
+            }
+        }
+        *taken = ticks.now().wrapping_sub(from);
+    }
+    let (_, median, _) = batches.select_nth_unstable(BATCHES / 2);
+    Some(clock.ns(*median) as f64 / f64::from(POLLS))
+}
+
 /// What the latency loop reads on a path that does nothing, in ns: the mean of 10,000 turns. It is what a sample of a
 /// real path contains of this tool, and is not subtracted.
 pub fn loop_ns<T: Ticks>(ticks: T, clock: &Clock, watch: &Watch<'_>) -> Option<f64> {

@@ -1,10 +1,13 @@
 //! Latency distributions in constant memory: an HDR histogram plus the exact extremes it would round.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
 use super::medians::Medians;
+use super::series::{LatencyInterval, Series};
 
 /// Largest recordable round trip: 100 s. A longer one is clipped into the last bucket; the exact maximum keeps it.
 const HIGHEST_NS: u64 = 100_000_000_000;
@@ -27,6 +30,7 @@ pub struct LatencyHistogram {
     sum: u128,
     sum_of_squares: f64,
     medians: Medians,
+    series: Option<Series>,
 }
 
 impl Default for LatencyHistogram {
@@ -40,7 +44,22 @@ impl LatencyHistogram {
     pub fn new() -> Self {
         let buckets = Histogram::new_with_bounds(1, HIGHEST_NS, SIGNIFICANT_DIGITS)
             .expect("the bounds are constants that hdrhistogram accepts");
-        Self { buckets, min: u64::MAX, max: 0, sum: 0, sum_of_squares: 0.0, medians: Medians::default() }
+        Self {
+            buckets,
+            min: u64::MAX,
+            max: 0,
+            sum: 0,
+            sum_of_squares: 0.0,
+            medians: Medians::default(),
+            series: None,
+        }
+    }
+
+    /// The same, which keeps the course of the run as well: see [`LatencyHistogram::intervals`].
+    pub fn with_intervals() -> Self {
+        let mut histogram = Self::new();
+        histogram.series = Some(Series::new(&histogram.buckets));
+        histogram
     }
 
     /// Adds one round trip. Allocates nothing.
@@ -66,8 +85,8 @@ impl LatencyHistogram {
         self.sum_of_squares += sum_of_squares;
     }
 
-    /// Adds a block of round trips that followed each other, each `ns` of a tick count, and notes its median if it has
-    /// [`BLOCK`] of them. Reorders the block. Allocates nothing.
+    /// Notes the median of a block of round trips that followed each other, each `ns` of a tick count. Reorders the
+    /// block. Allocates nothing.
     #[inline]
     pub fn record_block(&mut self, block: &mut [u64], ns: impl Fn(u64) -> u64) {
         self.record_chunk::<BLOCK>(block, ns);
@@ -78,9 +97,40 @@ impl LatencyHistogram {
     pub fn record_chunk<const WHOLE: usize>(&mut self, chunk: &mut [u64], ns: impl Fn(u64) -> u64) {
         self.record_all(chunk.iter().map(|&ticks| ns(ticks)));
         if chunk.len() == WHOLE {
-            let (_, median, _) = chunk.select_nth_unstable(WHOLE / 2);
-            self.medians.push(ns(*median) as f64);
+            self.note_median(chunk, ns);
         }
+    }
+
+    /// Notes the median of a whole block or chunk. Reorders it.
+    #[inline]
+    pub fn note_median(&mut self, block: &mut [u64], ns: impl Fn(u64) -> u64) {
+        let (_, median, _) = block.select_nth_unstable(block.len() / 2);
+        self.medians.push(ns(*median) as f64);
+    }
+
+    /// When the current interval is to end, after the window opened; [`Duration::MAX`] where none are kept.
+    pub fn next_interval_end(&self) -> Duration {
+        self.series.as_ref().map_or(Duration::MAX, Series::next_end)
+    }
+
+    /// Ends the current interval at `now_ns` after the window opened.
+    pub fn end_interval(&mut self, now_ns: u64) {
+        if let Some(series) = &mut self.series {
+            series.end_interval(now_ns, &self.buckets);
+        }
+    }
+
+    /// The window closed at `now_ns` after it opened.
+    pub fn close(&mut self, now_ns: u64) {
+        if let Some(series) = &mut self.series {
+            series.close(now_ns);
+        }
+    }
+
+    /// The window in intervals of a second, doubled as often as needed to keep the list short; the last one is shorter.
+    /// Empty where none were kept.
+    pub fn intervals(&self) -> Vec<LatencyInterval> {
+        self.series.as_ref().map(|series| series.intervals(&self.buckets)).unwrap_or_default()
     }
 
     /// Half the width in ns of a 95 % interval around the median: from the spread between slices of the run where it
@@ -178,11 +228,13 @@ mod tests {
 
     #[test]
     fn a_median_that_wanders_is_less_sure_than_its_samples_say() {
-        let block = |around: u64| (0..BLOCK as u64).map(|i| around + i % 16).collect::<Vec<_>>();
+        let block = |around: u64| std::array::from_fn::<_, BLOCK, _>(|i| around + i as u64 % 16);
         let half_width = |wanders: u64| {
             let mut histogram = LatencyHistogram::new();
             for i in 0..64 {
-                histogram.record_block(&mut block(1000 + i / 8 % 2 * wanders), |ticks| ticks);
+                let mut block = block(1000 + i / 8 % 2 * wanders);
+                histogram.record_all(block);
+                histogram.note_median(&mut block, |ticks| ticks);
             }
             assert_eq!(histogram.samples(), 64 * BLOCK as u64);
             histogram.median_half_width().unwrap()

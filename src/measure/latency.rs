@@ -53,25 +53,56 @@ pub fn initiate<P: RoundTrip, T: Ticks, const VERIFY: bool>(
     watch: &Watch<'_>,
     histogram: &mut LatencyHistogram,
 ) -> Result<u64, Halt> {
+    let opened = ticks.now();
+    let outcome = fill_blocks::<P, T, VERIFY>(path, ticks, clock, opened, limit, watch, histogram);
+    histogram.close(clock.ns(ticks.now().wrapping_sub(opened)));
+    outcome
+}
+
+fn fill_blocks<P: RoundTrip, T: Ticks, const VERIFY: bool>(
+    path: &mut P,
+    ticks: T,
+    clock: &Clock,
+    opened: u64,
+    limit: Limit,
+    watch: &Watch<'_>,
+    histogram: &mut LatencyHistogram,
+) -> Result<u64, Halt> {
     let count = limit.messages;
-    let deadline = ticks.now().saturating_add(clock.ticks(limit.span));
+    let moment = |span| opened.saturating_add(clock.ticks(span));
+    let ns = |taken| clock.ns(taken);
+    let deadline = moment(limit.span);
+    let mut interval_end = moment(histogram.next_interval_end());
     let mut made = 0;
-    let mut is_over = false;
     let mut block = [0u64; BLOCK];
-    while made < count && !is_over {
-        let most = BLOCK.min(usize::try_from(count - made).unwrap_or(BLOCK));
-        let (used, outcome) = fill::<P, T, VERIFY>(path, ticks, &mut block[..most], deadline, watch);
-        histogram.record_block(&mut block[..used], |taken| clock.ns(taken));
+    let mut held = 0;
+    loop {
+        let most = (BLOCK - held).min(usize::try_from(count - made).unwrap_or(BLOCK));
+        let fresh = &mut block[held..held + most];
+        let (used, outcome) = fill::<P, T, VERIFY>(path, ticks, fresh, deadline.min(interval_end), watch);
+        histogram.record_all(fresh[..used].iter().map(|&taken| ns(taken)));
         made += used as u64;
-        is_over = outcome?;
+        held += used;
+        if held == BLOCK {
+            histogram.note_median(&mut block, ns);
+            held = 0;
+        }
+        let now = outcome?;
+        if made >= count || now >= deadline {
+            return Ok(made);
+        }
+        if now >= interval_end {
+            histogram.end_interval(ns(now.wrapping_sub(opened)));
+            interval_end = moment(histogram.next_interval_end());
+        }
         if watch.is_signalled() {
             return Err(Halt::Interrupted);
         }
     }
-    Ok(made)
 }
 
-/// Fills a block with the ticks of one round trip each. Returns how many were made, and whether the time is over.
+/// Fills a block with the ticks of one round trip each, until one ends at `deadline` or later. Returns how many were
+/// made, and what time it is.
 ///
 /// A function of its own, called once a block: the registers are the loop's alone.
 #[inline(never)]
@@ -81,17 +112,17 @@ fn fill<P: RoundTrip, T: Ticks, const VERIFY: bool>(
     block: &mut [u64],
     deadline: u64,
     watch: &Watch<'_>,
-) -> (usize, Result<bool, Halt>) {
+) -> (usize, Result<u64, Halt>) {
     let room = block.len();
     let mut slots = block.iter_mut();
     while let Some(slot) = slots.next() {
         match trip::<P, T, VERIFY>(path, ticks, watch, slot) {
             Ok(now) if now < deadline => {}
-            Ok(_) => return (room - slots.len(), Ok(true)),
+            Ok(now) => return (room - slots.len(), Ok(now)),
             Err(halt) => return (room - slots.len() - 1, Err(halt)),
         }
     }
-    (room, Ok(false))
+    (room, Ok(ticks.now()))
 }
 
 /// One timed round trip; returns the moment it ended.
@@ -217,6 +248,19 @@ mod tests {
             let made =
                 initiate::<_, _, false>(&mut path, Counter, clock, limit, watch, &mut histogram).unwrap();
             assert_eq!((made, histogram.samples()), (1, 1));
+        });
+    }
+
+    #[test]
+    fn a_series_holds_every_round_trip_once() {
+        with_watch(|watch, clock| {
+            let mut histogram = LatencyHistogram::with_intervals();
+            let mut path = Notes { calls: vec![], left: u64::MAX };
+            let limit = Stop::Count(3000).into();
+            initiate::<_, _, false>(&mut path, Counter, clock, limit, watch, &mut histogram).unwrap();
+            let intervals = histogram.intervals();
+            assert_eq!(intervals.iter().map(|interval| interval.messages).sum::<u64>(), 3000);
+            assert_eq!(intervals[0].start_ns, 0);
         });
     }
 

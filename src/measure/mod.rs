@@ -12,11 +12,14 @@ pub mod clock;
 pub mod floor;
 pub mod histogram;
 pub mod latency;
+pub mod lossy;
 mod medians;
 pub mod paced;
 pub mod paced_stream;
 pub mod pipeline;
+pub mod receive;
 pub mod schedule;
+pub mod series;
 mod together;
 pub mod watch;
 
@@ -24,9 +27,12 @@ pub use bandwidth::{BandwidthSample, Interval, Sink, Stream};
 pub use clock::{Clock, ClockReport, ClockSource, Counter, Epoch, Raw, Ticks};
 pub use histogram::LatencyHistogram;
 pub use latency::RoundTrip;
+pub use lossy::{LossyTrip, Trips};
 pub use paced::OpenLoop;
 pub use pipeline::Pipeline;
+pub use receive::Receiving;
 pub use schedule::{Arrivals, Pace};
+pub use series::LatencyInterval;
 pub use together::together;
 pub use watch::{Halt, Never, Sleep, Spin, Waiting, Wake, Watch};
 

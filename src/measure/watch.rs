@@ -55,6 +55,12 @@ impl<'a> Watch<'a> {
         Self { control: None, ..self }
     }
 
+    /// The same, with another longest wait.
+    #[must_use]
+    pub fn with_stall(self, stall: Duration) -> Self {
+        Self { stall, ..self }
+    }
+
     /// A signal has asked the process to stop.
     #[inline]
     pub fn is_signalled(&self) -> bool {
@@ -71,13 +77,14 @@ impl<'a> Watch<'a> {
         self.poll_fds(None, Duration::ZERO).map(drop)
     }
 
-    /// Sleeps until `fd` is readable, the peer speaks, or a tenth of a second has passed.
+    /// Sleeps until `fd` is readable, the peer speaks, or a tenth of a second has passed, or the longest wait if that is
+    /// shorter.
     ///
     /// # Errors
     /// The reason to leave the loop. Data on `fd` comes first: a peer's word never hides a message.
     pub fn sleep(&self, fd: BorrowedFd<'_>, since: &mut Option<Instant>) -> Result<(), Halt> {
         self.check_time(since)?;
-        self.poll_fds(Some(fd), NAP)
+        self.poll_fds(Some(fd), NAP.min(self.stall))
     }
 
     fn check_time(&self, since: &mut Option<Instant>) -> Result<(), Halt> {
@@ -115,6 +122,9 @@ pub trait Waiting: Default {
 
     /// Empty polls in a row, at least 1, before [`Waiting::idle`] is called.
     const POLLS: u32;
+
+    /// Looks around after which a wait has become a long one, so that it is worth asking the device itself.
+    const PATIENCE: u32;
 
     /// Called when nothing came. It may ask the source for a wake-up, which is followed by another poll before any
     /// sleep, so that what came in between is not slept over.
@@ -170,6 +180,8 @@ const LOOK_EVERY: u32 = 4096;
 impl<const YIELDS: bool> Waiting for Spin<YIELDS> {
     const SLEEPS: bool = false;
     const POLLS: u32 = if YIELDS { 1 } else { LOOK_EVERY };
+    // Some milliseconds of polling.
+    const PATIENCE: u32 = if YIELDS { 1 } else { 64 };
 
     #[inline]
     fn idle<S: Wake>(&mut self, _source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {
@@ -195,6 +207,8 @@ pub struct Sleep {
 impl Waiting for Sleep {
     const SLEEPS: bool = true;
     const POLLS: u32 = 1;
+    // One may be a wake-up; the next has slept for its whole nap.
+    const PATIENCE: u32 = 1;
 
     #[inline]
     fn idle<S: Wake>(&mut self, source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {

@@ -12,6 +12,7 @@
 //! What the messages of a run are and in which order they go is decided in the session. A second protocol (stock
 //! perftest as the peer) would be a sibling of [`Control`]: the session asks either for the peer's facts.
 
+pub mod clock_offset;
 mod connect;
 mod control;
 mod frame;

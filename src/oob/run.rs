@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Token;
 use crate::ops::Verb;
 use crate::plan::{Shape, Test, Transport};
-use crate::result::{CpuUse, End, Missing, ResultRow, Status};
+use crate::result::{CpuUse, End, Missing, ResultRow, RowInterval, Status};
 
 /// Client: what it came for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub struct Proposal {
     pub cores: Vec<usize>,
     /// Threads of each end.
     pub threads: u32,
+    /// The first core of the server, unless it was started with one.
+    #[serde(default)]
+    pub server_core: Option<usize>,
     /// Identifies the run in the documents of both ends.
     pub run_id: String,
 }
@@ -70,7 +73,9 @@ pub enum Command {
         /// Message size in bytes.
         size: u64,
     },
-    /// What the point gave.
+    /// Distributions of the intervals of the row that follows, as many as a message takes.
+    Payloads(Vec<Option<String>>),
+    /// What the point gave, without those distributions.
     Row(Box<ResultRow>),
     /// Nothing more.
     Finish {
@@ -90,6 +95,8 @@ pub enum Phase {
         /// How many, dealt out one by one.
         count: u64,
     },
+    /// Warm-up alone, where it must not run into the measurement.
+    WarmUp,
     /// Warm-up and measurement.
     Measure,
     /// The point is over.
@@ -109,11 +116,25 @@ pub struct Done {
     pub each: Vec<u64>,
 }
 
+/// What a receiver measured of a stream.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Received {
+    /// That arrived inside the window.
+    pub messages: u64,
+    /// Length of the window.
+    pub window_ns: u64,
+    /// The window in pieces.
+    pub intervals: Vec<RowInterval>,
+}
+
 /// Server: what it saw of the phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Messages that arrived; `null` where the target is not told.
     pub messages: Option<u64>,
+    /// What it measured, where the receiver measures; `null` also if its window never opened.
+    #[serde(default)]
+    pub received: Option<Received>,
     /// What its measuring thread used, warm-up included.
     pub cpu: Option<CpuUse>,
     /// How its device's counters moved.

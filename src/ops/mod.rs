@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 mod compare_swap;
+mod connection;
 mod fetch_add;
 mod read;
 mod send;
@@ -13,6 +14,7 @@ mod write;
 mod write_imm;
 
 pub use compare_swap::CompareSwap;
+pub use connection::Connection;
 pub use fetch_add::FetchAdd;
 pub use read::Read;
 pub use send::Send;

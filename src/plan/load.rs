@@ -108,6 +108,15 @@ impl Load {
             let message = format!("--depth {} is more than the receives of -r {}", self.depth, test.rx_depth);
             return refuse(message, "lower --depth, or raise -r");
         }
+        if (test.is_pipelined() || self.is_open()) && !test.connection.is_reliable() {
+            return refuse(
+                format!(
+                    "--depth, --rate and -q in a latency test count on replies in order, which {} does not give",
+                    test.connection
+                ),
+                "use -c RC, or one message at a time",
+            );
+        }
         if self.is_open() && test.wait == Wait::Events {
             return refuse(
                 "--rate with --events: an open loop spins, since who sleeps is late".into(),

@@ -15,6 +15,7 @@ use crate::ops::Verb;
 mod admit;
 mod load;
 mod resolve;
+mod service;
 mod tcp;
 
 pub use admit::{other_test, tcp_only_server};
@@ -23,6 +24,7 @@ pub use resolve::resolve;
 pub use tcp::TcpOptions;
 
 pub use crate::cli::{HOP_LIMIT, MOST_THREADS};
+pub use crate::ops::Connection;
 
 /// Latency or bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -32,14 +34,6 @@ pub enum Shape {
     Latency,
     /// A window of outstanding messages.
     Bandwidth,
-}
-
-/// The transport service of the queue pairs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Connection {
-    /// Reliable connection.
-    #[serde(rename = "RC")]
-    Rc,
 }
 
 /// What a thread does while nothing has come.
@@ -162,6 +156,9 @@ pub struct Test {
     pub first: Side,
     /// Longest wait for any progress inside a loop.
     pub stall_timeout: Duration,
+    /// How long a message of an unreliable service may take before it counts as lost, from 100 us.
+    #[serde(default)]
+    pub loss_timeout: Duration,
 }
 
 impl Test {
@@ -247,6 +244,8 @@ pub struct Plan {
     pub is_sweep: bool,
     /// This end's own choices.
     pub site: Site,
+    /// Core that the client wishes the server to run on; `None` leaves the choice to it.
+    pub server_core: Option<usize>,
     /// Where results go.
     pub outputs: Outputs,
     /// Notes for the result document.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Connection, Load, MemoryKind, Outputs, Plan, Role, Shape, Side, Site, Test, Transport, Wait};
+use super::{
+    Connection, Load, MemoryKind, Outputs, Plan, Role, Shape, Side, Site, Test, Transport, Wait, service,
+};
 use crate::cli::{SizeSpec, TestArgs, Typed};
 use crate::error::{Error, Result};
 use crate::measure::{Limit, Stop};
@@ -33,6 +35,9 @@ const SIGNAL_EVERY: u32 = 32;
 /// Completions taken with one poll of a stream by default.
 const CQE_BATCH: u32 = 16;
 
+/// Size of a datagram where bandwidth is measured and no size is given: what an Ethernet of the usual 1500 bytes takes.
+const DATAGRAM: u64 = 1024;
+
 /// Largest size of a sweep.
 const SWEEP_END: u64 = 8 << 20;
 
@@ -53,6 +58,7 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
     let verb = operation(&args, &client_options, verb)?;
     Load::check_typed(&args.shape.load, shape)?;
     let test = test(&args, verb, shape, payload_seed);
+    service::check_typed(test.connection, &client_options)?;
     test.check()?;
     let outputs = Outputs {
         json: args.output.json.clone(),
@@ -67,7 +73,7 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         gid_index: args.endpoint.gid_index,
         pkey_index: args.endpoint.pkey_index,
         may_emulate: role == Role::Loopback,
-        core: args.endpoint.core,
+        core: args.endpoint.cpu,
         numa: args.endpoint.numa,
         control_port: args.endpoint.port,
         bind: args.endpoint.bind,
@@ -75,7 +81,16 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         tcp_only: args.shape.tcp_only,
         verbose: args.output.verbose,
     };
-    Ok(Plan { role, test, is_sweep: args.shape.all, site, outputs, labels: args.output.labels, ignored })
+    Ok(Plan {
+        role,
+        test,
+        is_sweep: args.shape.all,
+        site,
+        server_core: args.shape.peer_cpu,
+        outputs,
+        labels: args.output.labels,
+        ignored,
+    })
 }
 
 /// The verb of the binary, or the atomic operation chosen.
@@ -93,11 +108,17 @@ fn operation(args: &TestArgs, given: &[String], verb: Verb) -> Result<Verb> {
 
 fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
     let (queues, path) = (&args.queues, &args.path);
+    let connection = service::named(&args.shape.connection);
     let sizes = match (&args.shape.size, args.shape.all, shape) {
         (Some(spec), ..) => spec.sizes().to_vec(),
+        (None, true, _) if connection == Connection::Ud => {
+            let most = path.mtu.map_or(service::LARGEST_DATAGRAM, u64::from);
+            SizeSpec::doubling(1, most).sizes().to_vec()
+        }
         (None, true, _) => SizeSpec::doubling(1, SWEEP_END).sizes().to_vec(),
         (None, false, _) if verb.facts().is_atomic() => vec![ATOMIC_SIZE],
         (None, false, Shape::Latency) => vec![64],
+        (None, false, Shape::Bandwidth) if connection == Connection::Ud => vec![DATAGRAM],
         (None, false, Shape::Bandwidth) => vec![64 << 10],
     };
     let stop = match (args.shape.iters, args.shape.duration) {
@@ -119,7 +140,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
     Test {
         verb,
         shape,
-        connection: Connection::Rc,
+        connection,
         wait: if args.shape.events { Wait::Events } else { Wait::Busy },
         transports,
         sizes,
@@ -157,6 +178,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         payload_seed,
         first: Side::Client,
         stall_timeout: path.stall_timeout,
+        loss_timeout: args.shape.loss_timeout,
     }
 }
 
@@ -182,6 +204,7 @@ impl Test {
     /// The values that do not go together, and what to change.
     pub fn check(&self) -> Result<()> {
         let facts = self.verb.facts();
+        self.check_service()?;
         if self.signal_every > self.tx_depth {
             return Err(Error::usage(format!(
                 "-Q {} would leave a full send queue of -t {} without a completion",
@@ -236,7 +259,8 @@ impl Test {
                 .with_remedy("leave -s and -a away"));
         }
         let gives_up = self.device_gives_up_after();
-        if self.measures(Transport::Rdma) && self.stall_timeout <= gives_up {
+        let may_give_up = self.measures(Transport::Rdma) && self.connection.is_reliable();
+        if may_give_up && self.stall_timeout <= gives_up {
             return Err(Error::usage(format!(
                 "--stall-timeout {:.1} s would end before the device gives up, which takes up to {:.1} s with -u {} and \
                  --retry-count {}",
@@ -361,6 +385,20 @@ mod tests {
             (Verb::Send, Shape::Latency, "--no-tcp --tcp-zerocopy", "--tcp-zerocopy"),
             (Verb::Send, Shape::Latency, "--no-tcp --tcp-sndbuf 1M", "--tcp-sndbuf"),
             (Verb::Send, Shape::Latency, "-u 20 --stall-timeout 5", "--stall-timeout"),
+            (Verb::Read, Shape::Latency, "-c UC", "UC has no RDMA READ"),
+            (Verb::FetchAdd, Shape::Bandwidth, "-c UD", "UD has no"),
+            (Verb::WriteImm, Shape::Latency, "-c ud", "UD has no RDMA WRITE with immediate"),
+            (Verb::Send, Shape::Latency, "-c UD -s 4097", "4097 bytes are more than the 4096"),
+            (Verb::Send, Shape::Bandwidth, "-c UD -m 1024 -s 64..2k", "2048 bytes are more than the 1024"),
+            (Verb::Send, Shape::Latency, "-c UC -u 10", "--qp-timeout has no meaning over UC"),
+            (Verb::Send, Shape::Latency, "-c UD -o 1", "--outs has no meaning over UD"),
+            (Verb::Write, Shape::Latency, "-c UC --retry-count 1", "--retry-count"),
+            (Verb::Send, Shape::Bandwidth, "-c UC --rnr-retry 1", "--rnr-retry"),
+            (Verb::Send, Shape::Bandwidth, "-c UD --min-rnr-timer 1", "--min-rnr-timer"),
+            (Verb::Send, Shape::Latency, "--loss-timeout 1ms", "--loss-timeout has no meaning over RC"),
+            (Verb::Send, Shape::Latency, "-c UD --loss-timeout 20", "--loss-timeout 20 s is outside"),
+            (Verb::Send, Shape::Latency, "-c UD --tcp-only", "-c UD is for RDMA"),
+            (Verb::Send, Shape::Bandwidth, "-c UD --threads 2", "--threads 2 is for RC"),
             (Verb::Send, Shape::Latency, "--json - --csv -", "--json and --csv"),
             (Verb::Send, Shape::Latency, "host -p 0", "-p 0"),
         ] {
@@ -368,6 +406,21 @@ mod tests {
             assert_eq!(error.exit_status(), 2, "{line}");
             assert!(error.message.contains(word), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn datagrams_are_swept_as_far_as_a_packet_goes() {
+        let sizes = |line| plan(Verb::Send, Shape::Bandwidth, line).unwrap().test.sizes;
+        assert_eq!(sizes("-c UD -a").last(), Some(&4096));
+        assert_eq!(sizes("-c UD -a -m 1024").last(), Some(&1024));
+        assert_eq!(sizes("-c UD"), [1024]);
+        assert_eq!(sizes("-c UC"), [65536]);
+    }
+
+    #[test]
+    fn what_only_a_reliable_connection_waits_for_bounds_no_other() {
+        assert!(plan(Verb::Send, Shape::Latency, "-c UC --stall-timeout 1").is_ok());
+        assert!(plan(Verb::Send, Shape::Latency, "--stall-timeout 1").is_err());
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub enum Cell {
     Slowest,
     CpuClient,
     CpuServer,
+    Limit,
 }
 
 /// One column. Widths are fixed before anything is measured, so that rows can be printed as they come.
@@ -69,6 +70,7 @@ const BANDWIDTH: &[Column] = &[
     // The two titles read as one: `cpu ns/msg (client, server)`.
     column(Cell::CpuClient, "cpu ns/msg (client,", 19, [2, 3], 3),
     column(Cell::CpuServer, "server)", 7, [1, 1], 3),
+    column(Cell::Limit, "limited by", 13, [2, 3], 6),
 ];
 
 /// The columns that are shown.

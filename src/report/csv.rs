@@ -49,6 +49,7 @@ const ROW: &[&str] = &[
     "sent",
     "received",
     "lost",
+    "late_replies",
     "start_s",
     "window_s",
     "achieved_per_s",
@@ -81,6 +82,7 @@ const ROW: &[&str] = &[
     "cpu.client.involuntary_switches",
     "cpu.client.page_faults",
     "cpu.client.empty_polls",
+    "cpu.client.idle_share",
     "cpu.server.cpu_ns",
     "cpu.server.user_ns",
     "cpu.server.system_ns",
@@ -89,6 +91,7 @@ const ROW: &[&str] = &[
     "cpu.server.involuntary_switches",
     "cpu.server.page_faults",
     "cpu.server.empty_polls",
+    "cpu.server.idle_share",
     "validity.ok",
     "validity.reasons",
 ];

@@ -3,7 +3,7 @@
 use super::numbers::significant;
 use super::text::{plain, wrap};
 use crate::result::{
-    Arrivals, Basis, Connection, Device, Document, GidType, LinkLayer, Shape, TestRecord, Transport, Wait,
+    Arrivals, Basis, Device, Document, GidType, LinkLayer, Shape, TestRecord, Transport, Wait,
 };
 use crate::units::format_rate;
 
@@ -30,9 +30,6 @@ pub fn lines(document: &Document, width: Option<usize>) -> String {
 
 /// How messages were sent: connection, waiting, depth.
 fn how(test: &TestRecord) -> String {
-    let connection = match test.connection {
-        Connection::Rc => "RC",
-    };
     let wait = match test.wait {
         Wait::Busy => "busy polling",
         Wait::Events => "events",
@@ -46,7 +43,7 @@ fn how(test: &TestRecord) -> String {
         Arrivals::Constant => "constant",
         Arrivals::Poisson => "poisson",
     };
-    let mut parts = vec![connection.into(), wait.into(), depth];
+    let mut parts = vec![test.connection.to_string(), wait.into(), depth];
     parts.extend(test.rate_per_s.map(|rate| format!("{}/s {arrivals}", format_rate(rate))));
     if !test.rate_shares.is_empty() {
         parts.push(format!("then open loops of {} of its rate, {arrivals}", shares(&test.rate_shares)));

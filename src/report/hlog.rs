@@ -1,7 +1,9 @@
-//! The latency distributions as an HdrHistogram interval log (V2), one line a result, tagged with the result's id.
+//! The latency distributions as an HdrHistogram interval log (V2): a line for each interval of each result, tagged with
+//! the result's id.
 
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
@@ -11,8 +13,8 @@ use crate::result::Document;
 /// Each line's maximum, which is for people and has three decimals, is in microseconds.
 const NS_PER_US: f64 = 1e3;
 
-/// The log: comments, the base time, and a line for each result that has a histogram. Values are nanoseconds of whole
-/// round trips.
+/// The log: comments, the base time, and for each result that has a histogram a line for each of its intervals, or one
+/// for its whole window where intervals were not kept. Values are nanoseconds of whole round trips.
 ///
 /// # Errors
 /// A histogram of the document is damaged.
@@ -28,6 +30,9 @@ pub fn to_string(document: &Document) -> Result<String, Error> {
         ))
         .add_comment("[values are whole round trips in ns, maxima in us]")
         .with_max_value_divisor(NS_PER_US);
+    if document.results.iter().any(|row| row.bandwidth.is_some()) {
+        builder.add_comment("[a bandwidth test times no single message: it has no line here]");
+    }
     if let Ok(started) = humantime::parse_rfc3339(&document.started_at) {
         builder.with_base_time(started).with_start_time(started);
     }
@@ -43,8 +48,22 @@ pub fn to_string(document: &Document) -> Result<String, Error> {
         end = start + window;
         if let Some(histogram) = &row.histogram {
             let id: String = row.id.chars().map(|c| if is_tag(c) { c } else { '_' }).collect();
-            log.write_histogram(&histogram.decode()?, start, window, Tag::new(&id))
-                .map_err(|e| broken(&format!("{e:?}")))?;
+            let mut write = |buckets: &Histogram<u64>, start, length| {
+                log.write_histogram(buckets, start, length, Tag::new(&id))
+                    .map_err(|e| broken(&format!("{e:?}")))
+            };
+            let mut kept = false;
+            for interval in &row.intervals {
+                if let Some(buckets) = histogram.decode_interval(interval)? {
+                    let after = duration(Some(interval.start_s)).unwrap_or_default();
+                    let length = duration(Some(interval.seconds)).unwrap_or_default();
+                    write(&buckets, start.saturating_add(after), length)?;
+                    kept = true;
+                }
+            }
+            if !kept {
+                write(&histogram.decode()?, start, window)?;
+            }
         }
     }
     String::from_utf8(bytes).map_err(|e| broken(&e))

@@ -159,7 +159,17 @@ fn value(row: &ResultRow, cell: Cell, width: usize) -> String {
         Cell::Window => seconds(row.window_s, width),
         Cell::Slowest => gbps(bandwidth.and_then(|b| b.interval_min_bytes_per_s)),
         Cell::CpuClient => per_message(row.cpu.client.and_then(|cpu| cpu.ns_per_message), width),
+        Cell::Limit => limit(row.limited_by.as_deref()),
         Cell::CpuServer => per_message(row.cpu.server.and_then(|cpu| cpu.ns_per_message), width),
+    }
+}
+
+/// What held the rate where it was.
+fn limit(limited_by: Option<&str>) -> String {
+    match limited_by {
+        None => NONE.into(),
+        Some("receiver_not_posting") => "no receives".into(),
+        Some(word) => word.replace('_', " "),
     }
 }
 

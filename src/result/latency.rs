@@ -5,9 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::serialization::Deserializer;
 use serde::{Deserialize, Serialize};
 
-use super::TestRecord;
+use super::{RowInterval, TestRecord};
 use crate::error::{Error, Step};
-use crate::measure::LatencyHistogram;
+use crate::measure::{LatencyHistogram, LatencyInterval};
 use crate::ops::Peer;
 use crate::plan::Shape;
 
@@ -138,14 +138,42 @@ impl Histogram {
     /// # Errors
     /// The payload is of another encoding, or damaged.
     pub fn decode(&self) -> Result<hdrhistogram::Histogram<u64>, Error> {
-        let damaged = |cause: &dyn std::fmt::Display| {
-            Error::failed(Step::Results, format!("a histogram payload cannot be read: {cause}"))
-        };
         if self.encoding != ENCODING {
             return Err(damaged(&format_args!("encoding '{}', only {ENCODING} is known", self.encoding)));
         }
-        let bytes = STANDARD.decode(&self.payload).map_err(|e| damaged(&e))?;
-        Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| damaged(&e))
+        decode(&self.payload)
+    }
+
+    /// The buckets of a piece of this distribution; `None` where it was not kept.
+    ///
+    /// # Errors
+    /// The payload is damaged.
+    pub fn decode_interval(
+        &self,
+        interval: &RowInterval,
+    ) -> Result<Option<hdrhistogram::Histogram<u64>>, Error> {
+        interval.payload.as_deref().map(decode).transpose()
+    }
+}
+
+fn damaged(cause: &dyn std::fmt::Display) -> Error {
+    Error::failed(Step::Results, format!("a histogram payload cannot be read: {cause}"))
+}
+
+fn decode(payload: &str) -> Result<hdrhistogram::Histogram<u64>, Error> {
+    let bytes = STANDARD.decode(payload).map_err(|e| damaged(&e))?;
+    Deserializer::new().deserialize(&mut bytes.as_slice()).map_err(|e| damaged(&e))
+}
+
+impl From<&LatencyInterval> for RowInterval {
+    fn from(interval: &LatencyInterval) -> Self {
+        Self {
+            start_s: interval.start_ns as f64 / 1e9,
+            seconds: interval.length_ns as f64 / 1e9,
+            messages: interval.messages,
+            bytes_per_s: None,
+            payload: Some(STANDARD.encode(&interval.distribution)),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod document;
 mod end;
 mod identity;
 mod latency;
+mod limited_by;
 mod row;
 mod test;
 
@@ -20,6 +21,7 @@ pub use document::{Document, Floor, Missing, Notice, SCHEMA, Status, Tool};
 pub use end::{Buffers, Claims, ClockFacts, Device, End, Gid, GidType, LinkLayer, Process, TcpEnd};
 pub use identity::{run_id, timestamp};
 pub use latency::{Basis, Histogram, Latency};
+pub use limited_by::{Evidence, LimitedBy, idle_of_polling, idle_of_sleeping, limited_by};
 pub use row::{
     Bandwidth, Counters, Cpu, CpuUse, Direction, Point, ResultRow, RowInterval, ThreadRate, Uncertainty,
     Validity,

@@ -84,8 +84,11 @@ pub struct ResultRow {
     pub sent: Option<u64>,
     /// Messages that arrived there.
     pub received: Option<u64>,
-    /// Sent and never received.
+    /// Sent and never received; of a ping-pong that may lose messages, those whose reply did not come in time.
     pub lost: Option<u64>,
+    /// Replies that came when their message counted as lost already; `null` where none is waited for so.
+    #[serde(default)]
+    pub late_replies: Option<u64>,
     /// When the window opened, in seconds after the run started.
     pub start_s: Option<f64>,
     /// Length of the measured window.
@@ -100,13 +103,13 @@ pub struct ResultRow {
     pub histogram: Option<Histogram>,
     /// `null` in a latency test.
     pub bandwidth: Option<Bandwidth>,
-    /// The window in pieces of 100 ms, in order.
+    /// The window in pieces, in order: of 100 ms in a bandwidth test, of a second in a latency test.
     pub intervals: Vec<RowInterval>,
     /// What each of the client's threads measured, where there are several; `bandwidth` is all of it in the window from
     /// the first one's start to the last one's end.
     #[serde(default)]
     pub threads: Vec<ThreadRate>,
-    /// What held the rate where it was, when the tool can tell, such as `schedule` or `line_rate`.
+    /// What held the rate of a bandwidth test where it was: [`LimitedBy::name`](super::LimitedBy::name).
     pub limited_by: Option<String>,
     /// How far the clock and the loop themselves blur the numbers.
     pub uncertainty: Uncertainty,
@@ -131,6 +134,7 @@ impl ResultRow {
             sent: None,
             received: None,
             lost: None,
+            late_replies: None,
             start_s: None,
             window_s: None,
             achieved_per_s: None,
@@ -162,6 +166,7 @@ impl ResultRow {
     pub fn with_latency(mut self, round_trips: &LatencyHistogram, basis: Basis) -> Self {
         self.latency_ns = Latency::from_histogram(round_trips, basis);
         self.histogram = Some(round_trips.into());
+        self.intervals = round_trips.intervals().iter().map(RowInterval::from).collect();
         self.uncertainty.quantisation = Some(QUANTISATION);
         self.uncertainty.median_interval_ns = round_trips.median_half_width().map(|ns| ns / basis.divisor());
         self
@@ -169,6 +174,18 @@ impl ResultRow {
 }
 
 impl ResultRow {
+    /// Takes the distributions of the intervals out: they may be too large for a message to the other end.
+    pub fn take_interval_payloads(&mut self) -> Vec<Option<String>> {
+        self.intervals.iter_mut().map(|interval| interval.payload.take()).collect()
+    }
+
+    /// Puts them back.
+    pub fn put_interval_payloads(&mut self, payloads: Vec<Option<String>>) {
+        for (interval, payload) in self.intervals.iter_mut().zip(payloads) {
+            interval.payload = payload;
+        }
+    }
+
     /// What this row should have and has not, and why. Values that its kind of test never has are not among them.
     pub(super) fn absent(&self) -> Vec<(String, &'static str)> {
         let mut absent = Vec::new();
@@ -177,7 +194,9 @@ impl ResultRow {
                 absent.push((name.to_owned(), reason));
             }
         };
-        expect(self.limited_by.is_some(), "limited_by", "this version draws no verdict from its counts");
+        if self.bandwidth.is_some() {
+            expect(self.limited_by.is_some(), "limited_by", "an end did not count what a verdict rests on");
+        }
         expect(self.window_s.is_some(), "window_s", "the run ended before the window closed");
         expect(self.achieved_per_s.is_some(), "achieved_per_s", "the run ended before the window closed");
         expect(self.start_s.is_some(), "start_s", "the run ended before the window closed");
@@ -200,6 +219,10 @@ impl ResultRow {
                     let short = "the phase was too short for the kernel to split it";
                     expect(cpu.user_ns.is_some(), &format!("cpu.{end}.user_ns"), short);
                     expect(cpu.system_ns.is_some(), &format!("cpu.{end}.system_ns"), short);
+                    if self.bandwidth.is_some() {
+                        let untimed = "this end takes no part, or shares its core with the other";
+                        expect(cpu.idle_share.is_some(), &format!("cpu.{end}.idle_share"), untimed);
+                    }
                 }
             }
         }
@@ -256,7 +279,7 @@ impl Bandwidth {
 }
 
 /// A piece of the window.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RowInterval {
     /// Seconds after the window opened.
     pub start_s: f64,
@@ -266,6 +289,9 @@ pub struct RowInterval {
     pub messages: u64,
     /// Payload bytes a second in it; `null` in a latency test.
     pub bytes_per_s: Option<f64>,
+    /// Distribution of the round trips in it, encoded as the row's; `null` in a bandwidth test.
+    #[serde(default)]
+    pub payload: Option<String>,
 }
 
 /// The rate of one thread, in its own window.
@@ -330,6 +356,10 @@ pub struct CpuUse {
     pub page_faults: Option<u64>,
     /// Polls that found nothing.
     pub empty_polls: Option<u64>,
+    /// Share of its time that it waited in vain, 0 to 1: polling, what its empty polls cost of its time on the core;
+    /// sleeping, its time off the core. Of bandwidth tests.
+    #[serde(default)]
+    pub idle_share: Option<f64>,
 }
 
 impl CpuUse {
@@ -383,7 +413,13 @@ mod tests {
     use super::*;
 
     fn interval(start: u32, seconds: f64, rate: f64) -> RowInterval {
-        RowInterval { start_s: f64::from(start) * 0.1, seconds, messages: 1, bytes_per_s: Some(rate) }
+        RowInterval {
+            start_s: f64::from(start) * 0.1,
+            seconds,
+            messages: 1,
+            bytes_per_s: Some(rate),
+            payload: None,
+        }
     }
 
     #[test]

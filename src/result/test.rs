@@ -103,6 +103,9 @@ pub struct TestRecord {
     pub first: Side,
     /// Longest wait for progress inside a loop.
     pub stall_timeout_s: f64,
+    /// How long a message of an unreliable service may take before it counts as lost; `null` on RC.
+    #[serde(default)]
+    pub loss_timeout_s: Option<f64>,
 }
 
 /// What every run used whose document does not say.
@@ -155,6 +158,7 @@ impl From<&Test> for TestRecord {
             payload_seed: _,
             first,
             stall_timeout,
+            loss_timeout,
         } = test;
         Self {
             op: *verb,
@@ -196,6 +200,7 @@ impl From<&Test> for TestRecord {
             verify: *verify,
             first: *first,
             stall_timeout_s: stall_timeout.as_secs_f64(),
+            loss_timeout_s: (!connection.is_reliable()).then_some(loss_timeout.as_secs_f64()),
         }
     }
 }

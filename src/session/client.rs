@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use super::establish::{self, Agreed, Paths};
-use super::lane::{LAST_WORD, Lane, STEP};
+use super::lane::{LAST_WORD, Lane, PollCosts, STEP};
 use super::phase::{self, Measured};
 use super::row::{Recorder, disturbances, ends_point, row};
-use super::{Process, ends, pipeline, threads};
+use super::{Process, ends, lossy, pipeline, threads};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{
@@ -14,9 +14,9 @@ use crate::measure::{
 };
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
-use crate::ops::{Op, Visitor};
-use crate::plan::{Plan, Shape, Side, Test, Transport, Wait};
-use crate::result::{Document, TestRecord};
+use crate::ops::{Arrival, Op, Visitor};
+use crate::plan::{Connection, Plan, Shape, Side, Test, Transport, Wait};
+use crate::result::{Document, ResultRow, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
 use crate::transport::rdma::{self, Lists, Port, Single};
@@ -62,8 +62,18 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
         negotiated.inspect_err(|error| control.send_error(error))?;
     let device = port.as_ref().map(|port| (port.context().clone(), port.number()));
     let sockets = paths.tcp.iter().filter_map(|tcp| tcp.stream().try_clone().ok()).collect();
-    let (signalled, troubles) = (process.signalled, Default::default());
-    let mut lane = Lane { control, test, clock, cores, shares_core, signalled, device, sockets, troubles };
+    let signalled = process.signalled;
+    let mut lane = Lane {
+        control,
+        test,
+        clock,
+        cores,
+        shares_core,
+        signalled,
+        device,
+        sockets,
+        poll_costs: PollCosts::default(),
+    };
     session.measure(&mut lane, &mut paths, document).inspect_err(|error| lane.control.send_error(error))
 }
 
@@ -97,9 +107,9 @@ struct Agreement {
     shares_core: bool,
 }
 
-struct Session<'a> {
-    plan: &'a Plan,
-    process: &'a Process<'a>,
+pub(super) struct Session<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) process: &'a Process<'a>,
     identity: Identity,
     cores: Vec<usize>,
 }
@@ -121,6 +131,7 @@ impl Session<'_> {
             transports: test.transports.clone(),
             cores: self.cores.clone(),
             threads: test.threads,
+            server_core: self.plan.server_core,
             run_id: document.run_id.clone(),
         })?;
         let offer: Offer = control.recv("the server's offer", STEP)?;
@@ -182,9 +193,12 @@ impl Session<'_> {
     fn choose_path(&self, control: &mut Control, port: &Port, test: &mut Test) -> Result<Agreed> {
         let theirs: PortFacts = control.recv("the facts of the server's port", STEP)?;
         let ours = port.facts();
+        let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
+        let choice = path::choose(&ours, &theirs, test.mtu, route)?;
         let most = ours.max_message.min(theirs.max_message);
         if self.plan.is_sweep {
-            test.sizes.retain(|size| *size <= most);
+            let cut = if test.connection == Connection::Ud { most.min(choice.mtu.into()) } else { most };
+            test.sizes.retain(|size| *size <= cut);
         }
         if let Some(size) = test.sizes.iter().find(|size| **size > most) {
             return Err(Error::failed(
@@ -205,8 +219,6 @@ impl Session<'_> {
             )
             .with_remedy("choose another device with -d, or another test"));
         }
-        let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
-        let choice = path::choose(&ours, &theirs, test.mtu, route)?;
         choice.admit(test)?;
         Ok(Agreed { choice, ours, theirs })
     }
@@ -240,124 +252,15 @@ impl Session<'_> {
         };
         outcome.map_err(|error| said_instead(control, error))
     }
-
-    /// Measures every size over every path.
-    fn measure(&self, lane: &mut Lane, paths: &mut Paths, document: &mut Document) -> Result<()> {
-        let loop_ns = empty_loop(lane);
-        if lane.shares_core {
-            document.warn("shared_core", "threads share a core: each yields it to the others while it waits");
-        }
-        if lane.test.keeps_more_than_the_device(Transport::Rdma) {
-            document.note(
-                "outstanding_reads",
-                format!(
-                    "the device has at most -o {} of the {} outstanding on the wire; the others wait in its queue, and \
-                     their latencies count that",
-                    lane.test.outstanding_reads, lane.test.load.depth
-                ),
-            );
-        }
-        self.process.observer.connected(document);
-        let (sizes, load) = (lane.test.sizes.clone(), lane.test.load.clone());
-        let transports = lane.test.transports.clone();
-        let of = sizes.len() * transports.len() * (1 + load.rate_shares.len());
-        let mut run = Run { lane, paths, document, loop_ns, of };
-        for size in sizes {
-            let mut rates = Vec::new();
-            for &transport in &transports {
-                rates.push(self.point(&mut run, Place { transport, size, rate: load.rate_per_s })?);
-            }
-            for share in &load.rate_shares {
-                for (&transport, closed) in transports.iter().zip(&rates) {
-                    let rate = Some(three_digits(closed.unwrap_or(0.0) * share));
-                    self.point(&mut run, Place { transport, size, rate })?;
-                }
-            }
-        }
-        lane.control.set_step(Step::Results);
-        document.finish();
-        lane.control.send(&Command::Finish { status: document.status })?;
-        lane.control.barrier("finished", STEP)
-    }
-
-    /// Measures a point, and returns the rate it achieved.
-    fn point(&self, run: &mut Run<'_>, place: Place) -> Result<Option<f64>> {
-        let Run { lane, paths, document, loop_ns, of } = run;
-        let (Place { transport, size, rate }, observer) = (place, self.process.observer);
-        if let Some(rate) = rate {
-            lane.test
-                .check_rate(rate)
-                .map_err(|error| Error { kind: Kind::Failed, ..error.at(Step::Measure) })?;
-        }
-        observer.measuring(&self.name(place), document.results.len(), *of);
-        lane.control.set_step(Step::Measure);
-        lane.control.send(&Command::Point { transport, size })?;
-        let mut recorder = Recorder { offered_per_s: rate, ..Recorder::default() };
-        let point = AtClient { lane, paths, transport, size, recorder: &mut recorder };
-        let outcome = point.lane.test.verb.visit(point);
-        let mut row = row(lane, transport, size, &recorder, outcome.as_ref().ok(), *loop_ns);
-        if let Err(error) = outcome {
-            match error.kind {
-                Kind::Invalid => row.validity.invalid(&error.message),
-                _ => row.validity.disturbed("the run ended early"),
-            }
-            if row.messages > 0 {
-                document.add_row(row);
-            }
-            return Err(error);
-        }
-        disturbances(document, &mut row);
-        lane.control.send(&Command::Row(Box::new(row.clone())))?;
-        let achieved = row.achieved_per_s;
-        document.add_row(row);
-        if ends_point(&lane.test, document.results.len()) {
-            observer.measured(document);
-        }
-        Ok(achieved)
-    }
-
-    fn name(&self, place: Place) -> String {
-        let path = match place.transport {
-            Transport::Rdma => "rdma",
-            Transport::Tcp => "tcp",
-        };
-        let rate = place.rate.map(|rate| format!(" at {}/s", format_rate(rate))).unwrap_or_default();
-        format!("{} {} over {path}{rate}", self.plan.test.binary(), format_size(place.size))
-    }
-}
-
-/// A run under way.
-struct Run<'a> {
-    lane: &'a mut Lane,
-    paths: &'a mut Paths,
-    document: &'a mut Document,
-    loop_ns: Option<f64>,
-    /// Points in all.
-    of: usize,
-}
-
-/// What is measured next.
-#[derive(Clone, Copy)]
-struct Place {
-    transport: Transport,
-    size: u64,
-    /// Of an open loop.
-    rate: Option<f64>,
-}
-
-/// A rate that a person can read: what is measured is not known to more digits.
-fn three_digits(rate: f64) -> f64 {
-    let unit = 10f64.powi(rate.max(1.0).log10() as i32 - 2);
-    (rate / unit).round() * unit
 }
 
 /// One point, as a visitor of its verb.
-struct AtClient<'a> {
-    lane: &'a mut Lane,
-    paths: &'a mut Paths,
-    transport: Transport,
-    size: u64,
-    recorder: &'a mut Recorder,
+pub(super) struct AtClient<'a> {
+    pub(super) lane: &'a mut Lane,
+    pub(super) paths: &'a mut Paths,
+    pub(super) transport: Transport,
+    pub(super) size: u64,
+    pub(super) recorder: &'a mut Recorder,
 }
 
 impl Visitor for AtClient<'_> {
@@ -383,12 +286,16 @@ impl AtClient<'_> {
     }
 
     fn sending<O: Op, W: Waiting, S: tcp::Sending>(self) -> Result<Measured> {
-        let Self { lane, paths, transport, size, recorder } = self;
+        let Self { lane, paths, transport, size: bytes, recorder } = self;
         let missing = || Error::failed(Step::Measure, "the path of this point was not connected");
-        let (pulls, size) = (O::FACTS.pulls(), size as usize);
+        let (pulls, size) = (O::FACTS.pulls(), bytes as usize);
         match (transport, lane.test.shape) {
             (Transport::Rdma, Shape::Latency) => {
                 let rdma = paths.rdma.first_mut().ok_or_else(missing)?;
+                if const { O::FACTS.runs_over(Connection::Uc) } && lane.may_lose(transport) {
+                    let mut path = rdma::Lossy::<O, W, false>::new(rdma, size);
+                    return lossy::latency_client(lane, &mut path, transport, bytes, &mut recorder.histogram);
+                }
                 if lane.test.is_pipelined() {
                     let mut path = rdma::Pipelined::<O, W>::new(rdma, size);
                     return pipeline::client::<_, W>(lane, &mut path, transport, recorder);
@@ -410,19 +317,19 @@ impl AtClient<'_> {
                 match (lane.test.qps, lane.test.post_list) {
                     (1, 1) => {
                         let paths = rdma.map(|rdma| rdma::Streamer::<O, W, Single>::new(rdma, size));
-                        stream::<_, W>(lane, paths.collect(), transport, pulls, recorder)
+                        stream_over_rdma::<O, _, W>(lane, paths.collect(), recorder)
                     }
                     (1, _) => {
                         let paths = rdma.map(|rdma| rdma::Streamer::<O, W, Lists>::new(rdma, size));
-                        stream::<_, W>(lane, paths.collect(), transport, pulls, recorder)
+                        stream_over_rdma::<O, _, W>(lane, paths.collect(), recorder)
                     }
                     (_, 1) => {
                         let paths = rdma.map(|rdma| rdma::Spreader::<O, W, Single>::new(rdma, size));
-                        stream::<_, W>(lane, paths.collect(), transport, pulls, recorder)
+                        stream_over_rdma::<O, _, W>(lane, paths.collect(), recorder)
                     }
                     _ => {
                         let paths = rdma.map(|rdma| rdma::Spreader::<O, W, Lists>::new(rdma, size));
-                        stream::<_, W>(lane, paths.collect(), transport, pulls, recorder)
+                        stream_over_rdma::<O, _, W>(lane, paths.collect(), recorder)
                     }
                 }
             }
@@ -432,6 +339,23 @@ impl AtClient<'_> {
                 stream::<_, W>(lane, paths.collect::<Result<_>>()?, transport, pulls, recorder)
             }
         }
+    }
+}
+
+/// A bandwidth point over RDMA. Where messages may be lost and their receiver is told of them, that measures it; such
+/// tests have one thread.
+fn stream_over_rdma<O: Op, P: Stream + Payload + Counted + Send, W: Waiting>(
+    lane: &mut Lane,
+    mut paths: Vec<P>,
+    recorder: &mut Recorder,
+) -> Result<Measured> {
+    let is_told =
+        const { O::FACTS.runs_over(Connection::Uc) && matches!(O::FACTS.arrival, Arrival::RecvCompletion) };
+    match &mut paths[..] {
+        [path] if is_told && lane.may_lose(Transport::Rdma) => {
+            lossy::bandwidth_client(lane, path, Transport::Rdma)
+        }
+        _ => stream::<_, W>(lane, paths, Transport::Rdma, O::FACTS.pulls(), recorder),
     }
 }
 
@@ -452,7 +376,7 @@ fn stream<P: Stream + Payload + Counted + Send, W: Waiting>(
 }
 
 /// What the loop of this test costs on this core when the path costs nothing.
-fn empty_loop(lane: &Lane) -> Option<f64> {
+pub(super) fn empty_loop(lane: &Lane) -> Option<f64> {
     fn on<T: Ticks>(ticks: T, lane: &Lane) -> Option<f64> {
         match lane.test.shape {
             Shape::Latency if lane.test.is_pipelined() => {

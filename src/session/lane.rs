@@ -1,11 +1,10 @@
 //! What every phase of a run needs at either end: control connection, clock, and how a loop's end is understood.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
@@ -13,10 +12,10 @@ use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, CpuMeter, DeviceCounters};
 use crate::measure::{Clock, Halt, Stop, Watch};
 use crate::oob::Control;
-use crate::plan::{Test, Transport};
-use crate::result::CpuUse;
+use crate::plan::{Shape, Test, Transport, Wait};
+use crate::result::{CpuUse, idle_of_polling, idle_of_sleeping};
 use crate::transport::Tally;
-use crate::verbs::Context;
+use crate::verbs::{Context, TOLD};
 
 /// Longest wait for a message that the peer owes at once.
 pub const STEP: Duration = Duration::from_secs(15);
@@ -29,6 +28,9 @@ pub const LENT: &str = "zerocopy_sends";
 
 /// Counter of those that the kernel copied after all.
 pub const COPIED: &str = "zerocopy_copied";
+
+/// Counter of messages that found no receive, on devices in this process.
+pub const NOT_READY: &str = "receiver_not_ready";
 
 /// One end of a run, without its paths.
 pub struct Lane {
@@ -48,14 +50,49 @@ pub struct Lane {
     pub device: Option<(Context, u8)>,
     /// The data connections, for the kernel's counters of them.
     pub sockets: Vec<TcpStream>,
-    /// See [`Lane::troubles`].
-    pub troubles: RefCell<Vec<String>>,
+    /// What a poll that finds nothing costs this end.
+    pub poll_costs: PollCosts,
+}
+
+/// What a poll that finds nothing costs, in ns; measured once a run for each path that is polled.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PollCosts {
+    rdma: Option<f64>,
+    tcp: Option<f64>,
+}
+
+impl PollCosts {
+    /// The cost on a path; `None` until it was measured.
+    pub fn of(&self, transport: Transport) -> Option<f64> {
+        match transport {
+            Transport::Rdma => self.rdma,
+            Transport::Tcp => self.tcp,
+        }
+    }
+
+    /// Notes the cost on a path.
+    pub fn note(&mut self, transport: Transport, ns: Option<f64>) {
+        match transport {
+            Transport::Rdma => self.rdma = ns,
+            Transport::Tcp => self.tcp = ns,
+        }
+    }
 }
 
 impl Lane {
     /// What loops of the current phase look at while they wait.
     pub fn watch(&self) -> Watch<'_> {
         Watch::new(self.control.as_fd(), self.signalled, self.test.stall_timeout)
+    }
+
+    /// Messages of this path may be lost, and neither end learns of it.
+    pub fn may_lose(&self, transport: Transport) -> bool {
+        transport == Transport::Rdma && !self.test.connection.is_reliable()
+    }
+
+    /// What a receiver's loop looks at when the sender has said that it is done, until nothing comes any more.
+    pub fn last_watch(&self) -> Watch<'_> {
+        self.watch().without_peer().with_stall(self.test.quiet_time())
     }
 
     /// Sends a message and waits for the answer to it.
@@ -88,9 +125,11 @@ impl Lane {
     /// What the device of a path counts, or the kernel; `None` where it counts nothing.
     fn counters(&self, transport: Transport) -> Option<DeviceCounters> {
         let counters = match transport {
-            Transport::Rdma => {
-                self.device.as_ref().map(|(device, port)| DeviceCounters::read(device.device().name(), *port))
-            }
+            Transport::Rdma => self.device.as_ref().map(|(device, port)| {
+                let mut counters = DeviceCounters::read(device.device().name(), *port);
+                counters.0.extend(device.not_ready().map(|count| (NOT_READY.to_owned(), count)));
+                counters
+            }),
             Transport::Tcp => Some(host::connection_counters(self.sockets.iter().map(AsFd::as_fd))),
         };
         counters.filter(|counters| !counters.0.is_empty())
@@ -98,17 +137,18 @@ impl Lane {
 
     /// The troubles that the device has told of in this run.
     fn troubles(&self) -> Vec<String> {
-        let mut troubles = self.troubles.borrow_mut();
-        if let Some((device, _)) = &self.device {
-            let events = std::iter::from_fn(|| device.take_async_event().ok().flatten());
-            let new = events.filter(|event| event.is_trouble());
-            troubles.extend(new.map(|event| format!("the device told: {event}")));
-        }
-        troubles.clone()
+        let events = self.device.iter().flat_map(|(device, _)| device.events());
+        events.filter(|event| event.is_trouble()).map(|event| format!("{TOLD}: {event}")).collect()
     }
 
     /// The error behind a loop's end. The peer's word comes first: it knows what happened to it.
     pub fn explain(&mut self, halt: Halt, step: Step) -> Error {
+        // What became of this end's device is why the peer has trouble, not the other way round.
+        let gone = self.device.as_ref().and_then(|(device, _)| device.check_device().err());
+        let is_gone = gone.is_some();
+        if let (Some(gone), Halt::Peer | Halt::Stalled(_)) = (gone, &halt) {
+            return gone.at(step);
+        }
         let ours = match halt {
             Halt::Interrupted => return Error::interrupted(step),
             Halt::Peer => return self.last_word(step),
@@ -124,8 +164,16 @@ impl Lane {
         if ours.kind == Kind::Invalid {
             return ours;
         }
-        let message = std::iter::once(ours.message).chain(self.troubles()).collect::<Vec<_>>().join("; ");
+        let mut message = ours.message;
+        for trouble in self.troubles() {
+            if !message.contains(&trouble) {
+                message = format!("{message}; {trouble}");
+            }
+        }
         let ours = Error { message, ..ours };
+        if is_gone {
+            return ours;
+        }
         match self.control.wait_readable(LAST_WORD) {
             Ok(true) => match self.last_word(step) {
                 theirs if theirs.remote => theirs,
@@ -149,6 +197,7 @@ impl Lane {
 
 /// Measures what a phase costs this end's thread and moves in its device.
 pub struct Meter {
+    started: Instant,
     cpu: std::result::Result<CpuMeter, String>,
     /// How many there were before.
     troubles: usize,
@@ -175,7 +224,8 @@ const SPLIT_FROM_NS: u64 = 100_000_000;
 impl Meter {
     /// Starts.
     pub fn start(lane: &Lane, transport: Transport) -> Self {
-        Self { counters: lane.counters(transport), troubles: lane.troubles().len(), cpu: CpuMeter::start() }
+        let (counters, troubles) = (lane.counters(transport), lane.troubles().len());
+        Self { counters, troubles, started: Instant::now(), cpu: CpuMeter::start() }
     }
 
     /// Stops, for a phase of `messages` messages that this thread has measured.
@@ -193,6 +243,7 @@ impl Meter {
         tally: Tally,
         used: Option<host::CpuUse>,
     ) -> Cost {
+        let passed = self.started.elapsed();
         let mut cost = Cost::default();
         if let Some(used) = &used {
             if used.migrated {
@@ -214,6 +265,7 @@ impl Meter {
                 involuntary_switches: Some(used.involuntary_switches),
                 page_faults: Some(used.minor_faults + used.major_faults),
                 empty_polls: Some(tally.empty_polls),
+                idle_share: idle_share(lane, transport, tally, Duration::from_nanos(used.total_ns), passed),
                 ..CpuUse::default()
             }
             .per_message(messages)
@@ -225,5 +277,24 @@ impl Meter {
             cost.counters.get_or_insert_default().extend(lent);
         }
         cost
+    }
+}
+
+/// The share of a phase of a bandwidth test that this end waited in vain, of all its threads together. Where two ends share a core, a poll takes as
+/// long as the other end likes.
+fn idle_share(
+    lane: &Lane,
+    transport: Transport,
+    tally: Tally,
+    on_core: Duration,
+    passed: Duration,
+) -> Option<f64> {
+    match (lane.test.shape, lane.test.wait) {
+        (Shape::Latency, _) => None,
+        (Shape::Bandwidth, _) if lane.shares_core => None,
+        (Shape::Bandwidth, Wait::Busy) => {
+            idle_of_polling(tally.empty_polls, lane.poll_costs.of(transport)?, on_core)
+        }
+        (Shape::Bandwidth, Wait::Events) => idle_of_sleeping(on_core, passed * lane.test.threads),
     }
 }

@@ -1,13 +1,14 @@
 //! The phases of one point at both ends, over any path: check, measure, verify.
 
 use super::lane::{Cost, Lane, Meter, STEP};
+use super::lossy;
 use super::row::Recorder;
 use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, Load};
-use crate::measure::{Halt, LatencyHistogram, Limit, RoundTrip, Sink, Stop, Stream, Ticks, Waiting};
-use crate::measure::{latency, paced_stream};
-use crate::oob::run::{Done, Phase, Ready, Report};
-use crate::plan::Transport;
+use crate::measure::{Halt, LatencyHistogram, Limit, RoundTrip, Sink, Stop, Stream, Ticks, Waiting, Watch};
+use crate::measure::{floor, latency, paced_stream};
+use crate::oob::run::{Done, Phase, Ready, Received, Report};
+use crate::plan::{Transport, Wait};
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
 
 /// Messages checked before the warm-up, always.
@@ -17,6 +18,10 @@ pub(super) const CHECKED: u64 = 16;
 pub struct Measured {
     /// Messages sent in the phase, warm-up included.
     pub sent: u64,
+    /// Those of them that arrived, in a ping-pong whose reply came in time; `None` where nobody knows.
+    pub received: Option<u64>,
+    /// Replies of a lossy ping-pong that came too late.
+    pub late_replies: Option<u64>,
     /// When the window opened, in ns since the process began.
     pub opened_ns: u64,
     /// Length of the window in ns.
@@ -50,12 +55,12 @@ pub(super) fn begin(lane: &mut Lane, phase: Phase) -> Result<()> {
     Ok(())
 }
 
-/// Ends a phase of so many messages on each queue pair, and compares the server's count with it.
-pub(super) fn end(lane: &mut Lane, step: Step, each: Vec<u64>) -> Result<Report> {
+/// Ends a phase of so many messages on each queue pair, and compares the server's count with it where none may be lost.
+pub(super) fn end(lane: &mut Lane, transport: Transport, step: Step, each: Vec<u64>) -> Result<Report> {
     let sent = each.iter().sum();
     let report: Report = lane.ask(&Done { messages: sent, each }, "the server's report of the phase")?;
     match report.messages {
-        Some(arrived) if arrived != sent => Err(miscounted(step, sent, arrived)),
+        Some(arrived) if arrived != sent && !lane.may_lose(transport) => Err(miscounted(step, sent, arrived)),
         _ => Ok(report),
     }
 }
@@ -82,7 +87,7 @@ pub fn latency_client<P: RoundTrip + Counted>(
     let mut unused = LatencyHistogram::new();
     initiate(lane, path, Stop::Count(CHECKED).into(), true, &mut unused)
         .map_err(|h| lane.explain(h, Step::Check))?;
-    end(lane, Step::Check, vec![CHECKED])?;
+    end(lane, transport, Step::Check, vec![CHECKED])?;
 
     lane.control.set_step(Step::WarmUp);
     begin(lane, Phase::Measure)?;
@@ -97,10 +102,12 @@ pub fn latency_client<P: RoundTrip + Counted>(
     let window_ns = with_ticks!(lane, ticks => lane.clock.ns(ticks.now().wrapping_sub(opened)));
     let cost = meter.stop(lane, transport, histogram.samples(), path.tally().since(before));
     let messages = outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
-    let report = end(lane, Step::Measure, vec![warmed + messages])?;
+    let report = end(lane, transport, Step::Measure, vec![warmed + messages])?;
     begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(opened);
-    Ok(Measured { sent: warmed + messages, opened_ns, window_ns, cost, report })
+    let received = report.messages;
+    let sent = warmed + messages;
+    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report })
 }
 
 /// Says that the point is over.
@@ -144,8 +151,8 @@ pub fn latency_server<P: RoundTrip + Counted>(
         };
         let cost = meter.stop(lane, transport, answered, path.tally().since(before));
         let Done { messages, .. } = done_after(lane, halt, step)?;
-        report(lane, Some(answered), cost)?;
-        if answered != messages {
+        report(lane, Some(answered), None, cost)?;
+        if answered != messages && !lane.may_lose(transport) {
             return Err(miscounted(step, messages, answered));
         }
     }
@@ -156,6 +163,7 @@ pub fn latency_server<P: RoundTrip + Counted>(
 fn next_phase(lane: &mut Lane) -> Result<Option<(bool, Step)>> {
     Ok(match lane.control.recv("the next phase", STEP)? {
         Phase::Check { .. } => Some((true, Step::Check)),
+        Phase::WarmUp => Some((lane.test.verify, Step::WarmUp)),
         Phase::Measure => Some((lane.test.verify, Step::Measure)),
         Phase::Over => None,
     }
@@ -170,9 +178,14 @@ fn done_after(lane: &mut Lane, halt: Halt, step: Step) -> Result<Done> {
     }
 }
 
-pub(super) fn report(lane: &mut Lane, messages: Option<u64>, cost: Cost) -> Result<()> {
+pub(super) fn report(
+    lane: &mut Lane,
+    messages: Option<u64>,
+    received: Option<Received>,
+    cost: Cost,
+) -> Result<()> {
     let Cost { cpu, counters, disturbances } = cost;
-    lane.control.send(&Report { messages, cpu, counters, disturbances })
+    lane.control.send(&Report { messages, received, cpu, counters, disturbances })
 }
 
 /// The server's end of a point that goes on without it.
@@ -189,6 +202,7 @@ pub fn passive_server(
         let phase: Phase = lane.control.recv("the next phase", STEP)?;
         let (step, checked) = match phase {
             Phase::Over => return Ok(()),
+            Phase::WarmUp => (Step::WarmUp, None),
             Phase::Measure => (Step::Measure, None),
             Phase::Check { first, count } => {
                 (Step::Check, Some(Checked { first, count: count.min(1 << 16) }))
@@ -202,9 +216,18 @@ pub fn passive_server(
         lane.control.send(&Ready {})?;
         let longest = lane.longest_phase(size);
         let Done { messages, each } = lane.control.recv("the end of the phase", longest)?;
-        aside.check(&each, checked.as_ref()).map_err(|error| error.at(step))?;
+        let arrived = match &checked {
+            Some(checked) if lane.may_lose(transport) => {
+                let arrived = lossy::landed(lane, aside, checked);
+                Some(arrived.map_err(|error| error.at(step))?)
+            }
+            _ => {
+                aside.check(&each, checked.as_ref()).map_err(|error| error.at(step))?;
+                None
+            }
+        };
         let cost = meter.stop(lane, transport, messages, Tally::default());
-        report(lane, None, cost)?;
+        report(lane, arrived, None, cost)?;
     }
 }
 
@@ -220,9 +243,11 @@ pub fn bandwidth_client<P: Stream + Payload + Counted, W: Waiting>(
     recorder: &mut Recorder,
 ) -> Result<Measured> {
     let all = path.positions().len() as u64;
-    check_messages(lane, path, CHECKED.max(all), pulls, Step::Check)?;
+    check_messages(lane, path, transport, CHECKED.max(all), pulls, Step::Check)?;
 
     lane.control.set_step(Step::Measure);
+    // Nothing is under way, so that nothing is found.
+    learn_poll_cost(lane, transport, |_| path.look())?;
     begin(lane, Phase::Measure)?;
     let meter = Meter::start(lane, transport);
     let before = path.tally();
@@ -244,21 +269,67 @@ pub fn bandwidth_client<P: Stream + Payload + Counted, W: Waiting>(
     let sample = &recorder.sample;
     let cost = meter.stop(lane, transport, sample.posted, path.tally().since(before));
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
-    let report = end(lane, Step::Measure, since(&began, path))?;
+    let report = end(lane, transport, Step::Measure, since(&began, path))?;
 
-    if lane.test.verify {
-        let window = depth.min(path.slots());
-        check_messages(lane, path, window, pulls, Step::Verify)?;
-    }
+    verify_last(lane, path, transport, pulls)?;
     begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(sample.opened);
-    Ok(Measured { sent: sample.posted, opened_ns, window_ns: sample.window_ns, cost, report })
+    let (sent, received, window_ns) = (sample.posted, report.messages, sample.window_ns);
+    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report })
 }
 
-/// Sends `count` messages in batches that have buffers of their own, each checked where it arrives.
+/// With `--verify`, checks a window of messages after the measurement.
+pub(super) fn verify_last<P: Stream + Payload>(
+    lane: &mut Lane,
+    path: &mut P,
+    transport: Transport,
+    pulls: bool,
+) -> Result<()> {
+    if !lane.test.verify {
+        return Ok(());
+    }
+    let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
+    let window = depth.min(path.slots());
+    check_messages(lane, path, transport, window, pulls, Step::Verify)
+}
+
+/// Times polls that find nothing, on a path on which nothing is under way: the first time that a polling end comes here
+/// with it.
+pub(super) fn learn_poll_cost(
+    lane: &mut Lane,
+    transport: Transport,
+    mut look: impl FnMut(&Watch<'_>) -> Result<u64, Halt>,
+) -> Result<()> {
+    if lane.test.wait == Wait::Events || lane.shares_core || lane.poll_costs.of(transport).is_some() {
+        return Ok(());
+    }
+    let watch = lane.watch();
+    let mut outcome = Ok(0);
+    let poll = || {
+        outcome = look(&watch);
+        matches!(outcome, Ok(0))
+    };
+    let cost = with_ticks!(lane, ticks => floor::empty_poll_ns(ticks, &lane.clock, poll));
+    match outcome {
+        Ok(0) => {}
+        Ok(found) => {
+            let message = format!("{found} messages came or were complete before any was sent");
+            return Err(Error::invalid(Step::Measure, message).with_remedy(
+                "the device or its driver repeats messages; no number of this run can be trusted",
+            ));
+        }
+        Err(halt) => return Err(lane.explain(halt, Step::Measure)),
+    }
+    lane.poll_costs.note(transport, cost);
+    Ok(())
+}
+
+/// Sends `count` messages in batches that have buffers of their own, each checked where it arrives. Others are sent in
+/// place of those that are lost, up to a limit.
 pub(super) fn check_messages<P: Stream + Payload>(
     lane: &mut Lane,
     path: &mut P,
+    transport: Transport,
     count: u64,
     pulls: bool,
     step: Step,
@@ -266,8 +337,8 @@ pub(super) fn check_messages<P: Stream + Payload>(
     lane.control.set_step(step);
     let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
     let batch = path.slots().min(depth);
-    let mut left = count;
-    while left > 0 {
+    let (mut left, mut sent) = (count, 0);
+    while left > 0 && sent < lossy::MOST_SENT * count {
         let (first, count) = (path.positions(), batch.min(left));
         begin(lane, Phase::Check { first: first.clone(), count })?;
         path.settle(&lane.watch()).map_err(|halt| lane.explain(halt, step))?;
@@ -276,10 +347,11 @@ pub(super) fn check_messages<P: Stream + Payload>(
         if pulls {
             path.check(count).map_err(|error| error.at(step))?;
         }
-        end(lane, step, since(&first, path))?;
-        left -= count;
+        let arrived = end(lane, transport, step, since(&first, path))?.messages.unwrap_or(count);
+        sent += count;
+        left -= arrived.min(count);
     }
-    Ok(())
+    if left == count { Err(lossy::nothing_arrived(lane, step, sent)) } else { Ok(()) }
 }
 
 /// Messages that went over each queue pair since it was at these numbers.
@@ -313,6 +385,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         let phase: Phase = lane.control.recv("the next phase", STEP)?;
         let (step, checks, limit) = match phase {
             Phase::Over => return Ok(()),
+            Phase::WarmUp => (Step::WarmUp, false, u64::MAX),
             Phase::Measure => (Step::Measure, false, u64::MAX),
             Phase::Check { count, .. } => (Step::Check, true, count),
         };
@@ -320,6 +393,10 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         if pulls && checks {
             path.settle(&lane.watch()).map_err(|halt| lane.explain(halt, step))?;
             path.stamp(limit.min(path.slots()));
+        }
+        if !checks {
+            // The client sends when it has heard that this end is ready.
+            learn_poll_cost(lane, transport, |watch| path.look::<false>(watch))?;
         }
         let meter = Meter::start(lane, transport);
         let before = path.tally();
@@ -330,7 +407,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         if checks && !pulls {
             path.check(taken)?;
         }
-        report(lane, Some(taken), cost)?;
+        report(lane, Some(taken), None, cost)?;
         if taken != sent {
             return Err(miscounted(step, sent, taken));
         }

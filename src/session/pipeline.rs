@@ -31,7 +31,7 @@ pub fn client<P: Pipeline + Counted, W: Waiting>(
     let mut unused = LatencyHistogram::new();
     closed(lane, path, Stop::Count(checked).into(), true, &mut unused)
         .map_err(|halt| lane.explain(halt, Step::Check))?;
-    phase::end(lane, Step::Check, dealt(&[checked], lanes))?;
+    phase::end(lane, transport, Step::Check, dealt(&[checked], lanes))?;
 
     lane.control.set_step(Step::WarmUp);
     phase::begin(lane, Phase::Measure)?;
@@ -60,10 +60,11 @@ pub fn client<P: Pipeline + Counted, W: Waiting>(
     let cost = meter.stop(lane, transport, recorder.histogram.samples(), path.tally().since(before));
     let (messages, window_ns) = outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let sent = warmed + messages;
-    let report = phase::end(lane, Step::Measure, dealt(&[warmed, messages], lanes))?;
+    let report = phase::end(lane, transport, Step::Measure, dealt(&[warmed, messages], lanes))?;
     phase::begin_over(lane)?;
     let opened_ns = lane.clock.since_epoch(opened);
-    Ok(Measured { sent, opened_ns, window_ns, cost, report })
+    let received = report.messages;
+    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report })
 }
 
 /// Messages on each lane after stretches that each began with the first lane.

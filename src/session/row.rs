@@ -1,18 +1,19 @@
 //! From what a point recorded to its row in the document.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::lane::{COPIED, LENT, Lane};
+use super::lane::{COPIED, LENT, Lane, NOT_READY};
 use super::phase::Measured;
 use crate::measure::clock::TOLERATED_PPM;
 use crate::measure::{BandwidthSample, LatencyHistogram, OpenLoop};
 use crate::plan::{Shape, Side, Test, Transport};
 use crate::result::{
-    Bandwidth, Basis, Direction, Document, Point, ResultRow, RowInterval, TestRecord, ThreadRate,
+    Bandwidth, Basis, CpuUse, Direction, Document, Evidence, Point, ResultRow, RowInterval, TestRecord,
+    ThreadRate, limited_by,
 };
 
 /// What a point has recorded so far, also when it ends early.
-#[derive(Default)]
 pub struct Recorder {
     /// Of a latency test.
     pub histogram: LatencyHistogram,
@@ -24,6 +25,18 @@ pub struct Recorder {
     pub open_loop: Option<OpenLoop>,
     /// Of each thread, where there are several.
     pub threads: Vec<BandwidthSample>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self {
+            histogram: LatencyHistogram::with_intervals(),
+            sample: BandwidthSample::default(),
+            offered_per_s: None,
+            open_loop: None,
+            threads: Vec::new(),
+        }
+    }
 }
 
 /// The row of a point; without `measured` of one that ended early.
@@ -46,7 +59,9 @@ pub fn row(
         direction: Direction::Unidirectional,
         offered_per_s: recorder.offered_per_s,
     };
-    let mut row = ResultRow::new(transport, point, Side::Client);
+    let by_receiver = lane.may_lose(transport) && test.is_measured_by_receiver();
+    let side = if by_receiver { Side::Server } else { Side::Client };
+    let mut row = ResultRow::new(transport, point, side);
     match test.shape {
         Shape::Latency => {
             let basis = Basis::of(&TestRecord::from(test));
@@ -54,6 +69,13 @@ pub fn row(
             row = row
                 .with_window(recorder.histogram.samples(), window)
                 .with_latency(&recorder.histogram, basis);
+        }
+        Shape::Bandwidth if by_receiver => {
+            let received = measured.and_then(|measured| measured.report.received.clone()).unwrap_or_default();
+            let window = Duration::from_nanos(received.window_ns);
+            row.bandwidth = Some(Bandwidth::new(received.messages, size, window, &received.intervals));
+            row.intervals = received.intervals;
+            row = row.with_window(received.messages, window);
         }
         Shape::Bandwidth => {
             let sample = &recorder.sample;
@@ -84,12 +106,16 @@ pub fn row(
     if let Some(measured) = measured {
         row.start_s = Some(measured.opened_ns as f64 / 1e9);
         row.sent = Some(measured.sent);
-        row.received = measured.report.messages;
-        row.lost = row.received.map(|received| measured.sent - received.min(measured.sent));
+        row.received = measured.received;
+        row.lost = row.received.map(|received| measured.sent.saturating_sub(received));
+        row.late_replies = measured.late_replies;
         row.cpu.client = measured.cost.cpu;
         row.cpu.server = measured.report.cpu;
         row.counters.client = measured.cost.counters.clone();
         row.counters.server = measured.report.counters.clone();
+        if test.shape == Shape::Bandwidth {
+            row.limited_by = limited_by(&evidence(&row, measured)).map(|limit| limit.name().into());
+        }
         let ends = [("client", &measured.cost.disturbances), ("server", &measured.report.disturbances)];
         for (end, disturbances) in ends {
             for disturbance in disturbances {
@@ -106,6 +132,31 @@ pub fn ends_point(test: &Test, rows: usize) -> bool {
     rows.is_multiple_of(paths) || (!test.load.rate_shares.is_empty() && rows > paths)
 }
 
+/// What a verdict on a bandwidth row rests on.
+fn evidence(row: &ResultRow, measured: &Measured) -> Evidence {
+    let idle = |cpu: Option<CpuUse>| cpu.and_then(|cpu| cpu.idle_share);
+    let counted = |counters: &Option<BTreeMap<String, u64>>| {
+        let counters = counters.as_ref()?;
+        let found = NO_RECEIVE.iter().filter_map(|name| counters.get(*name));
+        found.copied().reduce(|sum, count| sum + count)
+    };
+    Evidence {
+        client_idle: idle(row.cpu.client),
+        server_idle: idle(row.cpu.server),
+        // Who is not told of a message has no part in it.
+        server_takes_part: measured.report.messages.is_some(),
+        not_ready: counted(&row.counters.client).or_else(|| counted(&row.counters.server)),
+        messages: measured.sent,
+        window: Duration::from_nanos(measured.window_ns),
+        offered_per_s: row.point.offered_per_s,
+        achieved_per_s: row.achieved_per_s,
+    }
+}
+
+/// Counters of messages that found no receive: at the sender (mlx5, rxe, the emulated device), or at the receiver.
+const NO_RECEIVE: &[&str] =
+    &["rnr_nak_retry_err", "rcvd_rnr_err", NOT_READY, "out_of_buffer", "send_rnr_err"];
+
 fn threads(lane: &Lane, samples: &[BandwidthSample], size: u64) -> Vec<ThreadRate> {
     let rate = |(index, sample): (usize, &BandwidthSample)| {
         let window = Duration::from_nanos(sample.window_ns);
@@ -121,13 +172,15 @@ fn threads(lane: &Lane, samples: &[BandwidthSample], size: u64) -> Vec<ThreadRat
     samples.iter().enumerate().map(rate).collect()
 }
 
-fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {
+/// An interval as the document has it.
+pub fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterval {
     let seconds = interval.length_ns as f64 / 1e9;
     RowInterval {
         start_s: interval.start_ns as f64 / 1e9,
         seconds,
         messages: interval.messages,
         bytes_per_s: (seconds > 0.0).then(|| interval.messages as f64 * size as f64 / seconds),
+        payload: None,
     }
 }
 
@@ -152,6 +205,27 @@ pub fn disturbances(document: &mut Document, row: &mut ResultRow) {
             row.validity.disturbed(&line);
             document.warn("preempted", line);
         }
+    }
+    let service = document.test.as_ref().map(|test| test.connection).filter(|service| !service.is_reliable());
+    if let (Some(service), Transport::Rdma, true, None) =
+        (service, row.transport, row.bandwidth.is_some(), row.received)
+    {
+        document.note(
+            "sent_rate",
+            format!(
+                "over {service} nobody is told of what this verb delivers: the rate is that of what was sent"
+            ),
+        );
+    }
+    if let (Some(sent), Some(lost @ 1..), true) = (row.sent, row.lost, row.validity.ok) {
+        let share = 100.0 * lost as f64 / sent as f64;
+        let late = match row.late_replies {
+            Some(late @ 1..) => format!("; {late} replies came too late to be counted"),
+            _ => String::new(),
+        };
+        let line = format!("{lost} of {sent} messages ({share:.2} %) were lost during {path} {size}{late}");
+        row.validity.disturbed(&line);
+        document.warn("loss", line);
     }
     for (end, counters) in [("client", &row.counters.client), ("server", &row.counters.server)] {
         let count = |name: &str| counters.as_ref().and_then(|counters| counters.get(name)).copied();

@@ -3,22 +3,22 @@
 use std::time::Instant;
 
 use super::establish::{self, Agreed, Paths};
-use super::lane::{Lane, STEP};
+use super::lane::{Lane, PollCosts, STEP};
 use super::row::ends_point;
-use super::{Process, client, ends, phase, threads};
+use super::{Process, client, ends, lossy, phase, threads};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{Clock, Sink, Sleep, Spin, Waiting};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{Control, Identity, Incoming, Listener, Token};
 use crate::ops::{Arrival, Op, Peer, Visitor};
-use crate::plan::{self, MOST_THREADS, Plan, Shape, Side, Test, Transport, Wait};
+use crate::plan::{self, Connection, MOST_THREADS, Plan, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, Status, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::rdma::{self, Port};
 use crate::transport::tcp;
-use crate::transport::{Aside, Counted, Payload};
+use crate::transport::{Aside, Counted, Gaps, Payload};
 
 /// Serves one test. Strangers and refused clients do not end it.
 ///
@@ -94,9 +94,17 @@ impl<'a> Server<'a> {
         }
         let device = self.port.as_ref().map(|port| (port.context().clone(), port.number()));
         let signalled = self.process.signalled;
-        let (sockets, troubles) = (Vec::new(), Default::default());
-        let mut lane =
-            Lane { control, test, clock, cores, shares_core, signalled, device, sockets, troubles };
+        let mut lane = Lane {
+            control,
+            test,
+            clock,
+            cores,
+            shares_core,
+            signalled,
+            device,
+            sockets: Vec::new(),
+            poll_costs: PollCosts::default(),
+        };
         let outcome = self.carry_out(&mut lane, &token, agreed.as_ref(), core, document);
         if let Err(error) = &outcome {
             lane.control.send_error(error);
@@ -151,8 +159,8 @@ impl<'a> Server<'a> {
         let boot_id = document.local.as_ref().and_then(|end| end.machine.boot_id.as_ref());
         let is_here = boot_id.is_some() && boot_id == identity.boot_id.as_ref();
         let taken = if is_here { proposal.cores } else { Vec::new() };
-        let first = match self.plan.site.core {
-            Some(core) => Some(self.cores.given(core, &taken)?.core),
+        let first = match self.plan.site.core.or(proposal.server_core) {
+            Some(core) => Some(self.cores.given(core, &taken).map_err(|error| error.at(Step::Plan))?.core),
             None => None,
         };
         let threads = proposal.threads.clamp(1, MOST_THREADS) as usize;
@@ -259,8 +267,12 @@ impl<'a> Server<'a> {
     }
 }
 
+/// Intervals of a row at most: as a client keeps, and some.
+const MOST_PAYLOADS: usize = 4096;
+
 /// Does what the client says until it is finished.
 fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &Process<'_>) -> Result<()> {
+    let mut payloads = Vec::new();
     loop {
         lane.control.set_step(Step::Measure);
         match lane.control.recv("the next point", STEP)? {
@@ -274,7 +286,17 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
                 let verb = lane.test.verb;
                 verb.visit(AtServer { lane, paths, transport, size })?;
             }
-            Command::Row(row) => {
+            Command::Payloads(more) => {
+                payloads.extend(more);
+                if payloads.len() > MOST_PAYLOADS {
+                    return Err(Error::failed(
+                        Step::Results,
+                        format!("the client sent the distributions of more than {MOST_PAYLOADS} intervals"),
+                    ));
+                }
+            }
+            Command::Row(mut row) => {
+                row.put_interval_payloads(std::mem::take(&mut payloads));
                 document.add_row(*row);
                 if ends_point(&lane.test, document.results.len()) {
                     process.observer.measured(document);
@@ -335,6 +357,10 @@ impl AtServer<'_> {
                     let mut aside = rdma::Passive::<O>::new(rdma, size);
                     return phase::passive_server(lane, transport, bytes, &mut aside);
                 }
+                if const { O::FACTS.runs_over(Connection::Uc) } && lane.may_lose(transport) {
+                    let mut path = rdma::Lossy::<O, W, true>::new(rdma, size);
+                    return phase::latency_server(lane, &mut path, transport);
+                }
                 if lane.test.is_pipelined() {
                     return phase::latency_server(
                         lane,
@@ -361,10 +387,10 @@ impl AtServer<'_> {
                 }
                 if lane.test.qps > 1 || lane.test.shared_receive {
                     let paths = rdma.map(|rdma| rdma::Gatherer::<O, W>::new(rdma, size));
-                    return take(lane, paths.collect(), transport, pulls);
+                    return take_over_rdma(lane, paths.collect(), bytes, pulls);
                 }
                 let paths = rdma.map(|rdma| rdma::Taker::<O, W>::new(rdma, size));
-                take(lane, paths.collect(), transport, pulls)
+                take_over_rdma(lane, paths.collect(), bytes, pulls)
             }
             (Transport::Tcp, Shape::Bandwidth) => {
                 let slots = rdma::Layout::of(&lane.test)?.slots;
@@ -372,6 +398,22 @@ impl AtServer<'_> {
                 take(lane, paths.collect::<Result<_>>()?, transport, pulls)
             }
         }
+    }
+}
+
+/// A bandwidth point over RDMA, whose receiver alone knows how many messages there are if some may be lost; such tests
+/// have one thread.
+fn take_over_rdma<P: Sink + Gaps + Counted + Send>(
+    lane: &mut Lane,
+    mut paths: Vec<P>,
+    size: u64,
+    pulls: bool,
+) -> Result<()> {
+    match &mut paths[..] {
+        [path] if lane.may_lose(Transport::Rdma) => {
+            lossy::bandwidth_server(lane, path, Transport::Rdma, size)
+        }
+        _ => take(lane, paths, Transport::Rdma, pulls),
     }
 }
 

@@ -2,7 +2,7 @@
 //! all paths are measured at once.
 
 use super::lane::{Cost, Lane, Meter, STEP};
-use super::phase::{self, CHECKED, Measured, begin, begin_over, check_messages, end, since};
+use super::phase::{self, CHECKED, Measured, begin, begin_over, check_messages, end, learn_poll_cost, since};
 use super::team;
 use crate::error::{Error, Result, Step};
 use crate::host::{CpuMeter, CpuUse};
@@ -33,10 +33,13 @@ pub fn bandwidth_client<P: Stream + Payload + Counted + Send>(
 ) -> Result<Measured> {
     for path in paths.iter_mut() {
         let count = CHECKED.max(path.positions().len() as u64);
-        check_messages(lane, path, count, pulls, Step::Check)?;
+        check_messages(lane, path, transport, count, pulls, Step::Check)?;
         begin_over(lane)?;
     }
     lane.control.set_step(Step::Measure);
+    if let Some(path) = paths.first_mut() {
+        learn_poll_cost(lane, transport, |_| path.look())?;
+    }
     begin(lane, Phase::Measure)?;
     let meter = Meter::start(lane, transport);
     let before: Vec<Vec<u64>> = paths.iter().map(Payload::positions).collect();
@@ -45,18 +48,19 @@ pub fn bandwidth_client<P: Stream + Payload + Counted + Send>(
     let (cost, outcome) = sum_up(lane, meter, transport, sent, parts, samples);
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let each = paths.iter().zip(&before).flat_map(|(path, before)| since(before, path)).collect();
-    let report = end(lane, Step::Measure, each)?;
+    let report = end(lane, transport, Step::Measure, each)?;
     if lane.test.verify {
         for path in paths.iter_mut() {
             let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
             let window = depth.min(path.slots());
-            check_messages(lane, path, window, pulls, Step::Verify)?;
+            check_messages(lane, path, transport, window, pulls, Step::Verify)?;
             begin_over(lane)?;
         }
     }
     let all = together(samples, &lane.clock);
     let opened_ns = lane.clock.since_epoch(all.opened);
-    Ok(Measured { sent, opened_ns, window_ns: all.window_ns, cost, report })
+    let (received, window_ns) = (report.messages, all.window_ns);
+    Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report })
 }
 
 /// Every path's stream at once. A count is dealt out to them.
@@ -124,6 +128,9 @@ pub fn bandwidth_server<P: Sink + Payload + Counted + Send>(
         phase::bandwidth_server(lane, path, transport, pulls)?;
     }
     lane.control.set_step(Step::Measure);
+    if let Some(path) = paths.first_mut() {
+        learn_poll_cost(lane, transport, |watch| path.look::<false>(watch))?;
+    }
     expect_measure(lane)?;
     let meter = Meter::start(lane, transport);
     lane.control.send(&Ready {})?;
@@ -148,7 +155,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted + Send>(
         halted.map_err(|halt| lane.explain(halt, Step::Measure))?;
     }
     let taken = paths.iter().zip(&before).flat_map(|(path, before)| since(before, path)).sum();
-    phase::report(lane, Some(taken), cost)?;
+    phase::report(lane, Some(taken), None, cost)?;
     if taken != sent {
         return Err(phase::miscounted(Step::Measure, sent, taken));
     }
@@ -205,7 +212,7 @@ pub fn passive_server(
         aside.check(own, None).map_err(|error| error.at(Step::Measure))?;
     }
     let cost = meter.stop(lane, transport, messages, Tally::default());
-    phase::report(lane, None, cost)?;
+    phase::report(lane, None, None, cost)?;
     if lane.test.verify {
         for aside in asides.iter_mut() {
             phase::passive_server(lane, transport, size, aside)?;

@@ -5,7 +5,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use crate::error::{Error, Result, Step};
 use crate::host::{self, HugePages};
 use crate::ops::Arrival;
-use crate::plan::{MemoryKind, Site, Test, Transport};
+use crate::plan::{Connection, MemoryKind, Site, Test, Transport};
 use crate::transport::rdma::{Layout, Port};
 use crate::units::format_size;
 use crate::verbs::{OnDemandPaging, Placement, Transport as Service};
@@ -107,19 +107,27 @@ fn check_paging(test: &Test, port: &Port) -> Result<()> {
         read: facts.pulls() && !facts.is_atomic(),
         atomic: facts.is_atomic(),
     };
-    let has = port.context().on_demand_paging(Service::Rc)?;
+    let (connection, capabilities) = match test.connection {
+        Connection::Rc => (Some(Service::Rc), "rc_odp_caps"),
+        Connection::Uc => (Some(Service::Uc), "uc_odp_caps"),
+        Connection::Ud => (None, "ud_odp_caps"),
+    };
+    let has = port.context().on_demand_paging(connection)?;
     if has.covers(needed) {
         return Ok(());
     }
     Err(Error::failed(
         Step::RegisterMemory,
         format!(
-            "{} does on-demand paging for {} on a reliable connection; {} needs it for {}",
+            "{} does on-demand paging for {} over {}; {} needs it for {}",
             port.device().name(),
             has.names(),
+            test.connection,
             test.verb,
             needed.names()
         ),
     )
-    .with_remedy("leave --odp away, or choose another device with -d (`ibv_devinfo -v` shows rc_odp_caps)"))
+    .with_remedy(format!(
+        "leave --odp away, or choose another device with -d (`ibv_devinfo -v` shows {capabilities})"
+    )))
 }

@@ -52,6 +52,20 @@ pub trait Aside {
     /// # Errors
     /// `Invalid`: it is not what must be there.
     fn check(&mut self, each: &[u64], checked: Option<&Checked>) -> Result<(), Error>;
+    /// On a path that may lose messages, how many of these have come whole by now.
+    ///
+    /// # Errors
+    /// `Invalid`: there are bytes that neither a message nor [`Aside::prepare`] has written.
+    fn landed(&mut self, checked: &Checked) -> Result<u64, Error>;
+}
+
+/// Messages that have come over a path that may lose some of them.
+pub trait Gaps: Payload {
+    /// Compares what came since the last call, while it was to be checked, with the messages of which it must be.
+    ///
+    /// # Errors
+    /// `Invalid`: one is none of these, or has come twice.
+    fn check_among(&mut self, messages: &Checked) -> Result<(), Error>;
 }
 
 /// What a path counted besides messages.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Step};
-use crate::plan::{HOP_LIMIT, Side, Test};
+use crate::plan::{Connection, HOP_LIMIT, Side, Test};
 use crate::verbs::{Gid, GidType, Grh, LinkLayer};
 
 /// One entry of a port's GID table, with what the host knows of the address behind it.
@@ -86,8 +86,22 @@ impl PathChoice {
     /// Agrees to a test that is to run over this path.
     ///
     /// # Errors
-    /// Values for a header that packets on this path do not have.
+    /// Values for a header that packets on this path do not have, or datagrams beyond its MTU.
     pub fn admit(&self, test: &Test) -> Result<()> {
+        let beyond = |size: &&u64| test.connection == Connection::Ud && **size > self.mtu.into();
+        if let Some(size) = test.sizes.iter().find(beyond) {
+            return Err(Error::failed(
+                Step::ChoosePath,
+                format!(
+                    "size {size} is beyond the path's MTU: a datagram is one packet of at most {} bytes",
+                    self.mtu
+                ),
+            )
+            .with_remedy(format!(
+                "use -s {} or less, raise the MTU (-m) where both ports have more, or use -c UC",
+                self.mtu
+            )));
+        }
         let asked = [
             ("--tclass", u32::from(test.traffic_class), 0),
             ("--flow-label", test.flow_label, 0),
@@ -452,6 +466,21 @@ mod tests {
         let local = PathChoice { gids: None, ..choice };
         assert_eq!(local.route(Side::Client, &test).unwrap(), None);
         assert!(local.admit(&test).unwrap_err().message.contains("--tclass 106"));
+    }
+
+    #[test]
+    fn datagrams_beyond_the_mtu_are_refused() {
+        let mut a = port("a", vec![gid(1, "10.7.0.1", RoceV2, 24)]);
+        a.active_mtu = 1024;
+        let choice = choose(&a, &a, None, |_| None).unwrap();
+        for (line, refused) in [("-c UD -s 1k", false), ("-c UD -s 64,2k", true), ("-c UC -s 2k", false)] {
+            let words = std::iter::once("x").chain(line.split_whitespace()).map(Into::into);
+            let typed = crate::cli::parse("x", "about", words).unwrap();
+            let plan = crate::plan::resolve(typed, crate::ops::Verb::Send, crate::plan::Shape::Latency, 1);
+            let outcome = choice.admit(&plan.unwrap().test);
+            assert_eq!(outcome.is_err(), refused, "{line}");
+            assert!(outcome.err().is_none_or(|error| error.message.contains("size 2048")));
+        }
     }
 
     #[test]

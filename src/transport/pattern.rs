@@ -59,6 +59,43 @@ impl Pattern {
         Ok(())
     }
 
+    /// Looks whether `length` bytes of a region have come whole that held the pattern `before`.
+    ///
+    /// # Errors
+    /// `Invalid`: a byte is of neither.
+    pub fn has_replaced(
+        self,
+        before: Self,
+        region: &Region,
+        offset: usize,
+        length: usize,
+        message: u64,
+    ) -> Result<bool, Error> {
+        let (mut chunk, mut old) = ([0; CHUNK], [0; CHUNK]);
+        let mut is_whole = true;
+        for at in (0..length).step_by(CHUNK) {
+            let part = &mut chunk[..CHUNK.min(length - at)];
+            region.read(offset + at, part);
+            if self.mismatch(part, at).is_none() {
+                continue;
+            }
+            is_whole = false;
+            let old = &mut old[..part.len()];
+            before.fill(old, at);
+            let mut new = [0; CHUNK];
+            let new = &mut new[..part.len()];
+            self.fill(new, at);
+            // What has come of it so far is not to be blamed for the rest.
+            for ((byte, old), new) in part.iter_mut().zip(old.iter()).zip(new.iter()) {
+                if byte == old {
+                    *byte = *new;
+                }
+            }
+            self.check_part(part, at, length, message)?;
+        }
+        Ok(is_whole)
+    }
+
     /// Compares a part of the message that begins `at` bytes into it.
     ///
     /// # Errors
@@ -106,6 +143,23 @@ mod tests {
                 region.write(3 + at, &byte);
             }
         }
+    }
+
+    #[test]
+    fn a_message_comes_in_parts_and_nothing_else_does() {
+        let (length, region) = (10_000, Region::new(10_000).unwrap());
+        let (before, pattern) = (Pattern::new(!1, 7), Pattern::new(1, 7));
+        let look = || pattern.has_replaced(before, &region, 0, length, 7);
+        before.stamp(&region, 0, length);
+        assert_eq!(look(), Ok(false));
+        pattern.stamp(&region, 0, 5000);
+        assert_eq!(look(), Ok(false));
+        pattern.stamp(&region, 0, length);
+        assert_eq!(look(), Ok(true));
+        let mut byte = [0];
+        region.read(4999, &mut byte);
+        region.write(4999, &[byte[0] ^ 0x40]);
+        assert!(look().unwrap_err().message.contains("byte 4999"));
     }
 
     #[test]

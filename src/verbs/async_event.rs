@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ibverbs_sys::{
     IBV_EVENT_CLIENT_REREGISTER, IBV_EVENT_COMM_EST, IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL,
@@ -103,6 +104,11 @@ impl AsyncEvent {
         )
     }
 
+    /// Queue pairs stopped working, and it may be that no completion tells of it.
+    pub fn is_fatal(self) -> bool {
+        self.is_error() && !matches!(self, Self::PortError { .. } | Self::PathMigrationFailed { .. })
+    }
+
     /// Something stopped working.
     pub fn is_error(self) -> bool {
         matches!(
@@ -117,6 +123,13 @@ impl AsyncEvent {
                 | Self::PortError { .. }
         )
     }
+}
+
+/// How an event is introduced to a person.
+pub const TOLD: &str = "the device told";
+
+fn lock(events: &Mutex<Vec<AsyncEvent>>) -> MutexGuard<'_, Vec<AsyncEvent>> {
+    events.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Display for AsyncEvent {
@@ -151,6 +164,36 @@ impl fmt::Display for AsyncEvent {
 }
 
 impl Context {
+    /// All events so far, oldest first: what was taken by this or by [`Context::check_device`], and what there is now.
+    pub fn events(&self) -> Vec<AsyncEvent> {
+        // A device that is gone has no more; who looks for an error asks `check_device`.
+        let _ = self.keep_events();
+        lock(&self.0.events).clone()
+    }
+
+    /// Looks whether the device has told of something after which completions may never come.
+    ///
+    /// # Errors
+    /// [`Step::Measure`]: it has, or it is gone.
+    #[cold]
+    pub fn check_device(&self) -> Result<()> {
+        self.keep_events()?;
+        match lock(&self.0.events).iter().find(|event| event.is_fatal()) {
+            None => Ok(()),
+            Some(event) => Err(Error::failed(Step::Measure, format!("{TOLD}: {event}")).with_remedy(
+                "see the device's log (dmesg): the device, its driver or its firmware failed, or it was removed or reset",
+            )),
+        }
+    }
+
+    fn keep_events(&self) -> Result<()> {
+        let mut events = lock(&self.0.events);
+        while let Some(event) = self.take_async_event()? {
+            events.push(event);
+        }
+        Ok(())
+    }
+
     /// Takes the oldest asynchronous event and acknowledges it; `None` when there is none. Never blocks: wait on
     /// [`Context::async_fd`]. `ibv_get_async_event(3)`, `ibv_ack_async_event(3)`
     ///
@@ -187,5 +230,7 @@ mod tests {
         assert_eq!(distinct.len(), told.len());
         let errors: Vec<u32> = (0..=19).filter(|&kind| AsyncEvent::from_raw(kind, 1).is_error()).collect();
         assert_eq!(errors, [0, 1, 2, 3, 7, 8, 10, 14]);
+        let fatal: Vec<u32> = (0..=19).filter(|&kind| AsyncEvent::from_raw(kind, 1).is_fatal()).collect();
+        assert_eq!(fatal, [0, 1, 2, 3, 8, 14]);
     }
 }

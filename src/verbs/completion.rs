@@ -178,6 +178,15 @@ impl Context {
 }
 
 impl Cq {
+    /// Looks whether its device still works; see [`Context::check_device`].
+    ///
+    /// # Errors
+    /// It does not.
+    #[cold]
+    pub fn check_device(&self) -> Result<()> {
+        self.inner.context.check_device()
+    }
+
     /// Takes up to as many completions off the queue as fit; returns how many. The order of a queue pair's work
     /// requests is kept. `ibv_poll_cq(3)`
     ///

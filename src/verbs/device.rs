@@ -4,12 +4,13 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ibverbs_sys::{ibv_context, ibv_device_attr};
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::async_event::AsyncEvent;
 use super::gid::GidEntry;
 use super::port::{DeviceAttr, PortAttr, SPEED_SATURATED, parse_rate};
 use super::provider::Provider;
@@ -151,7 +152,13 @@ impl Device {
         };
         // SAFETY: opening has no preconditions.
         let raw = unsafe { provider.open(&self.name) }.map_err(|error| self.open_failed(&error))?;
-        let context = ContextInner { raw, provider, device: self.clone(), attr: OnceLock::new() };
+        let context = ContextInner {
+            raw,
+            provider,
+            device: self.clone(),
+            attr: OnceLock::new(),
+            events: Mutex::default(),
+        };
         // SAFETY: the context is open. Providers fill the table when they open a device and never empty it; the data
         // path relies on these four from here on without looking again.
         let ops = unsafe { &(*raw).ops };
@@ -248,6 +255,8 @@ pub(super) struct ContextInner {
     pub(super) provider: &'static dyn Provider,
     device: Device,
     attr: OnceLock<DeviceAttr>,
+    /// Asynchronous events taken so far.
+    pub(super) events: Mutex<Vec<AsyncEvent>>,
 }
 
 // SAFETY: verbs objects may be used from any thread, and from several at once (`ibv_alloc_td(3)`; the emulated device
@@ -375,6 +384,13 @@ impl Context {
             )
             .with_remedy("see /sys/class/infiniband/*/ports/*/pkeys for the indexes there are")
         })
+    }
+
+    /// Times that a message of a queue pair of this context found no receive at its target and had to wait; `None` where
+    /// the device does not count that for one process.
+    pub fn not_ready(&self) -> Option<u64> {
+        // SAFETY: the context is open and of this provider.
+        unsafe { self.0.provider.not_ready(self.0.raw) }
     }
 
     /// Messages that arrived for queue pairs of this context and were dropped, without a word to their senders: no

@@ -373,6 +373,10 @@ impl Provider for Libibverbs {
         Ok((event.event_type, number))
     }
 
+    unsafe fn not_ready(&self, _context: *mut ibv_context) -> Option<u64> {
+        None
+    }
+
     unsafe fn dropped(&self, _context: *mut ibv_context) -> Option<u64> {
         // No verb tells. Some drivers count for the whole port, in hw_counters of sysfs.
         None

@@ -66,7 +66,7 @@ mod tests;
 mod transition;
 mod wc;
 
-pub use async_event::AsyncEvent;
+pub use async_event::{AsyncEvent, TOLD};
 pub use attributes::Attributes;
 pub use completion::{Channel, Cq, PollFailed};
 pub use cycle::Slots;

@@ -25,11 +25,12 @@ pub struct OnDemandPaging {
 }
 
 impl OnDemandPaging {
-    fn from_raw(caps: &ibv_odp_caps, transport: Transport) -> Self {
+    fn from_raw(caps: &ibv_odp_caps, transport: Option<Transport>) -> Self {
         let operations = match transport {
             _ if caps.general_caps & u64::from(IBV_ODP_SUPPORT) == 0 => 0,
-            Transport::Rc => caps.per_transport_caps.rc_odp_caps,
-            Transport::Uc => caps.per_transport_caps.uc_odp_caps,
+            Some(Transport::Rc) => caps.per_transport_caps.rc_odp_caps,
+            Some(Transport::Uc) => caps.per_transport_caps.uc_odp_caps,
+            None => caps.per_transport_caps.ud_odp_caps,
         };
         let has = |operation| operations & operation != 0;
         Self {
@@ -68,11 +69,12 @@ impl OnDemandPaging {
 }
 
 impl Context {
-    /// What the device does with memory that is registered without being pinned. `ibv_query_device_ex(3)`
+    /// What the device does with memory that is registered without being pinned, over connections or, without
+    /// `transport`, with datagrams. `ibv_query_device_ex(3)`
     ///
     /// # Errors
     /// [`Step::OpenDevice`]: the device did not answer.
-    pub fn on_demand_paging(&self, transport: Transport) -> Result<OnDemandPaging> {
+    pub fn on_demand_paging(&self, transport: Option<Transport>) -> Result<OnDemandPaging> {
         // SAFETY: the context is open and of this provider.
         let caps = unsafe { self.0.provider.on_demand_paging(self.0.raw) }.map_err(|error| {
             Error::failed(Step::OpenDevice, format!("ibv_query_device_ex({}): {error}", self.device().name()))
@@ -89,13 +91,15 @@ mod tests {
     fn operations_count_for_their_transport_and_only_with_general_support() {
         let mut caps = ibv_odp_caps { general_caps: 1, ..Default::default() };
         caps.per_transport_caps.rc_odp_caps = 1 | 2 | 8;
-        let rc = OnDemandPaging::from_raw(&caps, Transport::Rc);
+        caps.per_transport_caps.ud_odp_caps = 1;
+        let rc = OnDemandPaging::from_raw(&caps, Some(Transport::Rc));
         assert_eq!(rc, OnDemandPaging { send: true, receive: true, write: false, read: true, atomic: false });
         assert_eq!(rc.names(), "send, receive, read");
-        assert_eq!(OnDemandPaging::from_raw(&caps, Transport::Uc).names(), "nothing");
+        assert_eq!(OnDemandPaging::from_raw(&caps, Some(Transport::Uc)).names(), "nothing");
+        assert_eq!(OnDemandPaging::from_raw(&caps, None).names(), "send");
         assert!(rc.covers(OnDemandPaging { read: true, ..Default::default() }));
         assert!(!rc.covers(OnDemandPaging { write: true, ..Default::default() }));
         caps.general_caps = 0;
-        assert_eq!(OnDemandPaging::from_raw(&caps, Transport::Rc), OnDemandPaging::default());
+        assert_eq!(OnDemandPaging::from_raw(&caps, Some(Transport::Rc)), OnDemandPaging::default());
     }
 }

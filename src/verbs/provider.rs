@@ -90,6 +90,8 @@ pub(super) trait Provider: Sync {
     /// Messages that arrived at queue pairs of this context and were dropped without a word to their senders, where
     /// that is counted.
     unsafe fn dropped(&self, context: *mut ibv_context) -> Option<u64>;
+    /// Times that a message of a queue pair of this context found no receive at its target, where that is counted here.
+    unsafe fn not_ready(&self, context: *mut ibv_context) -> Option<u64>;
     /// Descriptor that becomes readable when the device has an asynchronous event.
     unsafe fn async_fd<'a>(&self, context: *mut ibv_context) -> BorrowedFd<'a>;
 }

@@ -130,6 +130,7 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         verify: false,
         first: Side::Client,
         stall_timeout: Duration::from_secs(10),
+        loss_timeout: Duration::from_millis(50),
     }
 }
 
@@ -170,6 +171,7 @@ pub fn bandwidth_row(transport: Transport, size: u64, messages: u64) -> ResultRo
             seconds: 0.1,
             messages: messages / 10,
             bytes_per_s: Some(messages as f64 * size as f64 * (0.95 + 0.01 * f64::from(i))),
+            payload: None,
         })
         .collect();
     row.bandwidth = Some(Bandwidth::new(messages, size, window, &row.intervals));
@@ -181,8 +183,10 @@ pub fn bandwidth_row(transport: Transport, size: u64, messages: u64) -> ResultRo
         involuntary_switches: Some(12),
         page_faults: Some(0),
         empty_polls: None,
+        idle_share: Some(0.6),
         ..CpuUse::default()
     };
+    row.limited_by = Some("path".into());
     row.cpu.client = Some(cpu.per_message(messages));
     row.cpu.server =
         Some(CpuUse { cpu_ns: Some(0), user_ns: Some(0), system_ns: Some(0), ..cpu }.per_message(messages));

@@ -53,7 +53,7 @@ impl<'r> End<'r> {
     pub fn new(rdma: &'r mut Rdma, size: u32, depth: u32, signal_every: u32) -> Self {
         let (memory, remote, layout) = (rdma.memory(), rdma.remote(), rdma.layout());
         Self {
-            qp: rdma.qp().as_ptr(),
+            qp: rdma.qp().expect("it is connected").as_ptr(),
             local: memory.remote(0).addr,
             remote: remote.addr,
             lkey: memory.lkey(),

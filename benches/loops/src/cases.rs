@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use verbmark::measure::bandwidth::{self, BandwidthSample, Load};
+use verbmark::measure::histogram::BLOCK;
 use verbmark::measure::{
     Clock, Counter, Epoch, LatencyHistogram, Limit, Raw, Spin, Stop, Ticks, Watch, latency,
 };
@@ -205,7 +206,7 @@ pub fn run_part(part: Part, times: u64) -> u64 {
     let clock = clock();
     let mut histogram = LatencyHistogram::new();
     let samples: Vec<u64> = (0..1024).map(|i| 1000 + i * 7919 % 64).collect();
-    let mut block = samples.clone();
+    let mut block = [0; BLOCK];
     let began = Instant::now();
     match part {
         Part::Counter => read(Counter, times),
@@ -216,7 +217,8 @@ pub fn run_part(part: Part, times: u64) -> u64 {
         Part::Fold => {
             for _ in 0..times / block.len() as u64 {
                 block.copy_from_slice(std::hint::black_box(&samples));
-                histogram.record_block(&mut block, |taken| clock.ns(taken));
+                histogram.record_all(block.iter().map(|&taken| clock.ns(taken)));
+                histogram.note_median(&mut block, |taken| clock.ns(taken));
             }
         }
     }

@@ -27,7 +27,7 @@ pub fn replace(rdma: &mut Rdma, receives: u32) {
     PUSHED.store(0, Relaxed);
     POPPED.store(0, Relaxed);
     RECEIVES.store(receives, Relaxed);
-    let qp = rdma.qp().as_ptr();
+    let qp = rdma.qp().expect("it is connected").as_ptr();
     // SAFETY: queue pair, queues and context live while `rdma` does, and nobody else uses them: this program has one
     // thread. The contexts of the two queues are this program's to set; the table is read by each call anew.
     unsafe {

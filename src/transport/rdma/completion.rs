@@ -82,17 +82,21 @@ impl Source<'_> {
         let mut wait = W::default();
         let mut got = first?;
         let mut tries = W::POLLS - 1;
+        let mut looks = 0u32;
         *empty_polls += u64::from(got == 0);
         while got == 0 {
             let empty;
             (got, empty) = self.cq.poll_up_to(into, tries)?;
             *empty_polls += u64::from(empty);
             tries = W::POLLS;
-            if got == 0
-                && wait.idle(&mut self, watch)?
-                && let Some(other) = &mut other
-            {
-                other.look()?;
+            if got == 0 && wait.idle(&mut self, watch)? {
+                if let Some(other) = &mut other {
+                    other.look()?;
+                }
+                looks += 1;
+                if looks > W::PATIENCE {
+                    self.cq.check_device()?;
+                }
             }
         }
         match into[..got].iter().find(|wc| !wc.is_success()) {

@@ -3,13 +3,14 @@
 use std::marker::PhantomData;
 
 use super::completion::Source;
+use super::gaps::{self, Landed};
 use super::queue::{Queue, of_id};
 use super::stream::check_completion;
 use super::{Rdma, Shape, Shared};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Waiting, Watch};
 use crate::ops::Op;
-use crate::transport::{Counted, Payload, Tally};
+use crate::transport::{Checked, Counted, Gaps, Payload, Tally};
 use crate::verbs::{ReceiveRing, Srq, Wc};
 
 /// Takes messages of verb `O` that consume receives, waiting as `W` says.
@@ -25,13 +26,6 @@ pub struct Gatherer<'r, O, W> {
     landed: Vec<Landed>,
     tally: Tally,
     _types: PhantomData<fn() -> (O, W)>,
-}
-
-/// A message that is still to be checked.
-struct Landed {
-    queue: usize,
-    message: u64,
-    at: usize,
 }
 
 /// Where receives are posted.
@@ -93,7 +87,9 @@ impl<'r, O: Op, W: Waiting> Gatherer<'r, O, W> {
             queue.taken += 1;
             queue.receives_posted += 1;
             if VERIFY {
-                check_completion::<O>(wc, message, self.size)?;
+                if !self.shared.may_lose {
+                    check_completion::<O>(wc, message, self.size)?;
+                }
                 let at = match &self.receives {
                     Receives::Shared(_) if !O::FACTS.is_one_sided() => {
                         wc.id() as usize * self.shared.layout.stride
@@ -101,7 +97,7 @@ impl<'r, O: Op, W: Waiting> Gatherer<'r, O, W> {
                     // A WRITE lands where the sender says.
                     _ => queue.slot_offset(message),
                 };
-                self.landed.push(Landed { queue: index, message, at });
+                self.landed.push(Landed::new(index, message, at, wc));
             }
         }
         Ok(got as u64)
@@ -152,8 +148,15 @@ impl<O, W> Payload for Gatherer<'_, O, W> {
     fn stamp(&mut self, _count: u64) {}
 
     fn check(&mut self, _count: u64) -> Result<()> {
-        std::mem::take(&mut self.landed).iter().try_for_each(|Landed { queue, message, at }| {
+        std::mem::take(&mut self.landed).iter().try_for_each(|Landed { queue, message, at, .. }| {
             self.queues[*queue].check_at(self.shared, *at, *message, self.size)
         })
+    }
+}
+
+impl<O: Op, W> Gaps for Gatherer<'_, O, W> {
+    fn check_among(&mut self, messages: &Checked) -> Result<()> {
+        let landed = std::mem::take(&mut self.landed);
+        gaps::check_among::<O>(&landed, self.queues, self.shared, self.size, messages)
     }
 }

@@ -1,8 +1,8 @@
 //! How the buffer of a path is divided.
 
 use crate::error::{Error, Result, Step};
-use crate::plan::{Shape, Test};
-use crate::verbs::Slots;
+use crate::plan::{Connection, Shape, Test};
+use crate::verbs::{GRH_BYTES, Slots};
 
 /// How the buffer is divided: so many slots for each queue pair, one queue pair behind the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Layout {
     pub slots: usize,
     /// Queue pairs.
     pub queues: usize,
+    /// Bytes at the start of a receive's slot that are not of the message.
+    pub headroom: usize,
 }
 
 /// Slots of a bandwidth test are spread over at most this much, but for very large messages.
@@ -30,7 +32,8 @@ impl Layout {
     /// They do not fit an address space.
     pub fn of(test: &Test) -> Result<Self> {
         let largest = test.sizes.iter().copied().max().unwrap_or(1);
-        let stride = largest.next_multiple_of(ALIGNMENT);
+        let headroom = if test.connection == Connection::Ud { GRH_BYTES } else { 0 };
+        let stride = largest.saturating_add(headroom as u64).next_multiple_of(ALIGNMENT);
         let queues = u64::from(test.qps);
         let slots = match (test.shape, test.buffers) {
             (Shape::Latency, _) => 2 * u64::from(test.load.depth),
@@ -45,7 +48,9 @@ impl Layout {
         };
         let bytes = stride.checked_mul(slots).and_then(|each| each.checked_mul(queues));
         match (usize::try_from(stride), usize::try_from(slots), bytes.map(usize::try_from)) {
-            (Ok(stride), Ok(slots), Some(Ok(_))) => Ok(Self { stride, slots, queues: test.qps as usize }),
+            (Ok(stride), Ok(slots), Some(Ok(_))) => {
+                Ok(Self { stride, slots, queues: test.qps as usize, headroom })
+            }
             _ => Err(Error::failed(
                 Step::RegisterMemory,
                 format!(

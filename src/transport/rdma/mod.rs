@@ -6,8 +6,11 @@ use crate::plan::Shape;
 use crate::verbs::{Mr, Qp, QpCaps, RemoteSlice};
 
 mod completion;
+mod gaps;
 mod gather;
 mod layout;
+mod lossy;
+mod pair;
 mod passive;
 mod ping_pong;
 mod pipeline;
@@ -21,6 +24,8 @@ mod stream;
 
 pub use gather::Gatherer;
 pub use layout::{Layout, share};
+pub use lossy::Lossy;
+use pair::Pair;
 pub use passive::Passive;
 pub use ping_pong::PingPong;
 pub use pipeline::Pipelined;
@@ -41,9 +46,12 @@ pub struct Rdma {
 }
 
 impl Rdma {
-    /// The first queue pair.
-    pub fn qp(&self) -> &Qp {
-        &self.queues[0].qp
+    /// The first queue pair, of those that are connected.
+    pub fn qp(&self) -> Option<&Qp> {
+        match &self.queues[0].qp {
+            Pair::Connected(qp) => Some(qp),
+            Pair::Datagram(..) => None,
+        }
     }
 
     /// The test buffer.
@@ -58,12 +66,12 @@ impl Rdma {
 
     /// The first queue pair's number.
     pub fn qp_number(&self) -> u32 {
-        self.qp().number()
+        self.queues[0].qp.number()
     }
 
     /// What the device granted.
     pub fn caps(&self) -> QpCaps {
-        self.qp().caps()
+        self.queues[0].qp.caps()
     }
 
     /// How the buffer is divided.

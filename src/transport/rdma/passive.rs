@@ -26,10 +26,10 @@ impl<'r, O: Op> Passive<'r, O> {
 
 impl<O: Op> Aside for Passive<'_, O> {
     fn prepare(&mut self, messages: &Checked) {
-        if !O::FACTS.pulls() || O::FACTS.is_atomic() {
+        let Rdma { queues, shared } = &*self.rdma;
+        if O::FACTS.is_atomic() || !(O::FACTS.pulls() || shared.may_lose) {
             return;
         }
-        let Rdma { queues, shared } = &*self.rdma;
         for (index, (queue, first)) in queues.iter().zip(&messages.first).enumerate() {
             match shared.shape {
                 // One pattern for all messages: the requester says what it overwrites.
@@ -41,7 +41,8 @@ impl<O: Op> Aside for Passive<'_, O> {
                 }
                 Shape::Bandwidth => {
                     let count = share(messages.count, index, queues.len());
-                    queue.stamp_next(shared, *first, count, self.size, false);
+                    // What a message that may be lost is to replace is known to be something else.
+                    queue.stamp_next(shared, *first, count, self.size, !O::FACTS.pulls());
                 }
             }
         }
@@ -61,5 +62,16 @@ impl<O: Op> Aside for Passive<'_, O> {
             }
         }
         Ok(())
+    }
+
+    fn landed(&mut self, checked: &Checked) -> Result<u64> {
+        let Rdma { queues, shared } = &*self.rdma;
+        let mut landed = 0;
+        for (index, (queue, first)) in queues.iter().zip(&checked.first).enumerate() {
+            for message in *first..first.saturating_add(share(checked.count, index, queues.len())) {
+                landed += u64::from(queue.has_landed(shared, message, self.size)?);
+            }
+        }
+        Ok(landed)
     }
 }

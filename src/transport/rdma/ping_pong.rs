@@ -16,17 +16,17 @@ use crate::verbs::{self, PollFailed, Receiver, Sender, Wc};
 
 /// Messages of verb `O` there and, if it echoes, back; waiting as `W` says.
 pub struct PingPong<'r, O, W> {
-    queue: &'r mut Queue,
-    shared: &'r Shared,
-    sender: Sender,
-    receiver: Receiver,
-    wc: Wc,
-    size: usize,
+    pub(super) queue: &'r mut Queue,
+    pub(super) shared: &'r Shared,
+    pub(super) sender: Sender,
+    pub(super) receiver: Receiver,
+    pub(super) wc: Wc,
+    pub(super) size: usize,
     /// Trips of the run before this path's first.
     before: u64,
     /// What is awaited belongs to the trip of the last message sent, and at the end that answers to the one after it.
     ahead: u64,
-    tally: Tally,
+    pub(super) tally: Tally,
     _types: PhantomData<(O, W)>,
 }
 
@@ -45,6 +45,11 @@ pub(super) const fn opcode(opcode: Opcode) -> verbs::Opcode {
 impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
+        Self::with(rdma, size, opcode(O::FACTS.opcode))
+    }
+
+    /// The same with another work request than the verb's own.
+    pub(super) fn with(rdma: &'r mut Rdma, size: usize, opcode: verbs::Opcode) -> Self {
         debug_assert_eq!(rdma.shared.shape, Shape::Latency);
         let Rdma { queues, shared } = rdma;
         let queue = &mut queues[0];
@@ -56,8 +61,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
             .is_one_sided()
             .then(|| verbs::RemoteSlice { addr: shared.remote.addr + remote as u64, ..shared.remote });
         let inline = facts.may_inline && size as u64 <= u64::from(queue.qp.caps().max_inline);
-        let mut sender =
-            queue.qp.sender(opcode(facts.opcode), shared.memory.slice(local, size), remote, inline);
+        let mut sender = queue.qp.sender(opcode, shared.memory.slice(local, size), remote, inline);
         let receiver = queue.receiver(shared);
         if facts.peer == Peer::Passive {
             sender.set_signalled(true);
@@ -84,7 +88,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         path
     }
 
-    fn landing_flag(&mut self, value: u8) {
+    pub(super) fn landing_flag(&mut self, value: u8) {
         let at = self.queue.landing() + self.size - 1;
         self.shared.memory.region().store_release(at, value);
     }
@@ -106,16 +110,30 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         Ok(())
     }
 
+    /// Makes room if the last message was signalled.
+    #[inline(always)]
+    pub(super) fn make_room_if_due(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
+        let has_just_signalled = self.queue.until_signal == self.queue.signal_every;
+        if has_just_signalled { self.make_room(watch) } else { Ok(()) }
+    }
+
+    /// Looks once whether a message has come.
+    pub(super) fn look_for_receive(&mut self) -> Result<bool, Halt> {
+        let cq = &self.shared.recv_cq;
+        let source = Source { cq, channel: None };
+        Ok(source.look(slice::from_mut(&mut self.wc), &mut self.tally.empty_polls)? == 1)
+    }
+
     /// Posts the message just counted so that it completes with its number.
     #[inline]
-    fn post_signalled(&mut self) -> Result<(), Error> {
+    pub(super) fn post_signalled(&mut self) -> Result<(), Error> {
         self.queue.until_signal = self.queue.signal_every;
         self.sender.set_id(self.queue.sent);
         self.sender.post_signalled()
     }
 
     #[inline(always)]
-    fn wait_for_receive(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
+    pub(super) fn wait_for_receive(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
         match self.shared.recv_cq.poll_one(&mut self.wc) {
             Ok(true) if self.wc.is_success() => Ok(()),
             first => self.wait_longer_for_receive(first, watch),
@@ -175,6 +193,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         let at = self.queue.landing() + self.size - 1;
         let expected = flag(self.queue.sent + self.ahead);
         let mut wait = Spin::<false>::default();
+        let mut looks = 0u32;
         loop {
             for tries in 0..Spin::<false>::POLLS {
                 if self.shared.memory.region().load_acquire(at) == expected {
@@ -186,6 +205,10 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
             let cq = &self.shared.send_cq;
             wait.idle(&mut Source { cq, channel: None }, watch)?;
             Other { cq, done: &mut self.queue.reaped }.look()?;
+            looks += 1;
+            if looks > Spin::<false>::PATIENCE {
+                cq.check_device()?;
+            }
         }
     }
 
@@ -205,13 +228,13 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     }
 
     /// Bytes that carry the pattern: the last one is the flag where memory is watched.
-    fn patterned(&self) -> usize {
+    pub(super) fn patterned(&self) -> usize {
         if O::FACTS.arrival == Arrival::LastByte { self.size - 1 } else { self.size }
     }
 }
 
 /// The last byte of trip `trip`. Never zero, which fresh memory holds, and different from its neighbours.
-fn flag(trip: u64) -> u8 {
+pub(super) fn flag(trip: u64) -> u8 {
     (trip % 251 + 1) as u8
 }
 
@@ -265,9 +288,8 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
         if const { matches!(O::FACTS.arrival, Arrival::RecvCompletion) } {
             self.receiver.post()?;
         }
-        let has_just_signalled = self.queue.until_signal == self.queue.signal_every;
-        if const { matches!(O::FACTS.peer, Peer::Echoes) } && has_just_signalled {
-            self.make_room(watch)?;
+        if const { matches!(O::FACTS.peer, Peer::Echoes) } {
+            self.make_room_if_due(watch)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::pair::{Made, Place, Way};
 use super::queue::{Queue, fresh_psn};
 use super::{Layout, Port, Rdma, Shared, pipeline};
 use crate::error::{Error, Result, Step};
@@ -9,9 +10,7 @@ use crate::ops::{Arrival, Verb};
 use crate::plan::{Side, Test, Wait};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
-use crate::verbs::{
-    Access, Address, Init, QpCaps, QpInit, Region, Registration, RemoteSlice, Rtr, Rts, Transport,
-};
+use crate::verbs::{Access, Address, Pd, QpCaps, QpInit, Region, Registration, RemoteSlice};
 
 /// What the other end must know to connect its queue pairs to ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +55,11 @@ impl Reads {
 /// Queue pairs and memory, not yet connected.
 #[derive(Debug)]
 pub struct Prepared {
-    rdma: Rdma,
+    // Dropped first, as in `Rdma`.
+    pairs: Vec<(Made, u32)>,
+    shared: Shared,
+    pd: Pd,
+    signal_every: u32,
     port: u8,
     lid: u16,
     access: Access,
@@ -165,13 +168,11 @@ impl Prepared {
             max_inline: if test.verb.facts().may_inline { test.max_inline } else { 0 },
             ..QpInit::new(&send_cq, &recv_cq)
         };
+        let place = Place { port: port.number(), pkey_index: port.pkey_index(), access };
         let make = |index: usize| {
-            let qp = pd.create_qp(Transport::Rc, &init)?;
-            qp.to_init(&Init { port: port.number(), pkey_index: port.pkey_index(), access })?;
-            let psn = fresh_psn(test.payload_seed, side, index);
-            Ok(Queue::new(qp, index, psn, layout.slots_of(index), test.signal_every))
+            Ok((Made::new(&pd, test, &init, place)?, fresh_psn(test.payload_seed, side, index)))
         };
-        let queues = (0..layout.queues).map(make).collect::<Result<_>>()?;
+        let pairs = (0..layout.queues).map(make).collect::<Result<_>>()?;
         let shared = Shared {
             send_cq,
             recv_cq,
@@ -188,24 +189,25 @@ impl Prepared {
             rx_depth: if consumes_receives(test) { rx_depth(test).into() } else { 0 },
             post_list: test.post_list as usize,
             cqe_batch: test.cqe_batch as usize,
+            may_lose: !test.connection.is_reliable(),
         };
-        let rdma = Rdma { queues, shared };
-        Ok(Self { rdma, port: port.number(), lid: port.attr().lid, access })
+        let signal_every = test.signal_every;
+        Ok(Self { pairs, shared, pd, signal_every, port: port.number(), lid: port.attr().lid, access })
     }
 
     /// What the other end needs.
     pub fn endpoint(&self) -> Endpoint {
-        let pairs = self.rdma.queues.iter();
+        let facts = |(made, psn): &(Made, u32)| PairFacts { qpn: made.number(), psn: *psn };
         Endpoint {
-            pairs: pairs.map(|queue| PairFacts { qpn: queue.qp.number(), psn: queue.psn }).collect(),
+            pairs: self.pairs.iter().map(facts).collect(),
             lid: self.lid,
-            memory: self.rdma.shared.memory.remote(0),
+            memory: self.shared.memory.remote(0),
         }
     }
 
     /// What the device granted.
     pub fn caps(&self) -> QpCaps {
-        self.rdma.caps()
+        self.pairs[0].0.caps()
     }
 
     /// Remote rights of the buffer.
@@ -224,33 +226,24 @@ impl Prepared {
         choice: &PathChoice,
         reads: Reads,
     ) -> Result<Rdma> {
-        let (ours, theirs) = (self.rdma.queues.len(), remote.pairs.len());
+        let (ours, theirs) = (self.pairs.len(), remote.pairs.len());
         if ours != theirs {
             return Err(Error::failed(
                 Step::ConnectQp,
                 format!("this end has {ours} queue pairs and the peer {theirs}"),
             ));
         }
-        self.rdma.shared.remote = remote.memory;
-        for (queue, peer) in self.rdma.queues.iter().zip(&remote.pairs) {
-            let grh = choice.route(self.rdma.shared.side, test)?;
-            queue.qp.to_rtr(&Rtr {
-                path_mtu: choice.mtu,
-                dest_qpn: peer.qpn,
-                rq_psn: peer.psn,
-                max_dest_rd_atomic: reads.incoming,
-                min_rnr_timer: test.min_rnr_timer,
-                address: Address { port: self.port, lid: remote.lid, service_level: test.service_level, grh },
-            })?;
-            queue.qp.to_rts(&Rts {
-                sq_psn: queue.psn,
-                timeout: test.qp_timeout,
-                retry_count: test.retry_count,
-                rnr_retry: test.rnr_retry,
-                max_rd_atomic: reads.outgoing,
-            })?;
+        self.shared.remote = remote.memory;
+        let grh = choice.route(self.shared.side, test)?;
+        let address = Address { port: self.port, lid: remote.lid, service_level: test.service_level, grh };
+        let way = Way { pd: &self.pd, address, mtu: choice.mtu, test, reads };
+        let mut queues = Vec::with_capacity(ours);
+        for (index, ((made, psn), peer)) in self.pairs.into_iter().zip(&remote.pairs).enumerate() {
+            let slots = self.shared.layout.slots_of(index);
+            queues.push(Queue::new(made.connect(psn, *peer, &way)?, index, slots, self.signal_every));
         }
-        self.rdma.post_receives()?;
-        Ok(self.rdma)
+        let mut rdma = Rdma { queues, shared: self.shared };
+        rdma.post_receives()?;
+        Ok(rdma)
     }
 }

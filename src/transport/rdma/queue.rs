@@ -1,11 +1,12 @@
 //! One queue pair of a path, and how far it has come.
 
+use super::pair::Pair;
 use super::shared::Shared;
 use crate::error::{Error, Result, Step};
 use crate::ops::{ATOMIC_SIZE, Op};
 use crate::plan::{Shape, Side};
 use crate::transport::pattern::Pattern;
-use crate::verbs::{Qp, ReceiveRing, Receiver, Slots};
+use crate::verbs::{ReceiveRing, Receiver, Slots};
 
 /// Bits of a send's identifier that number the message; the queue pair's index is above them.
 const NUMBER_BITS: u32 = 52;
@@ -18,11 +19,11 @@ pub(super) fn of_id(id: u64) -> (usize, u64) {
 /// A queue pair with its part of the buffer. Numbers of messages go on from size to size, the same at both ends.
 #[derive(Debug)]
 pub struct Queue {
-    pub(super) qp: Qp,
-    /// Packet sequence number of its first packet.
-    pub(super) psn: u32,
+    pub(super) qp: Pair,
     /// Its slots of the buffer.
     pub(super) slots: Slots,
+    /// Where messages of a latency test land: in the second half of the slots.
+    landing: usize,
     /// What the identifiers of its sends have besides the number.
     pub(super) tag: u64,
     pub(super) signal_every: u32,
@@ -37,11 +38,11 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(qp: Qp, index: usize, psn: u32, slots: Slots, signal_every: u32) -> Self {
+    pub(super) fn new(qp: Pair, index: usize, slots: Slots, signal_every: u32) -> Self {
         Self {
             qp,
-            psn,
             slots,
+            landing: slots.offset + slots.count / 2 * slots.stride,
             tag: (index as u64) << NUMBER_BITS,
             signal_every,
             until_signal: signal_every,
@@ -98,7 +99,7 @@ impl Queue {
 
     /// Where messages of a latency test land: in the second half of the slots.
     pub(super) fn landing(&self) -> usize {
-        self.slots.offset + self.slots.count / 2 * self.slots.stride
+        self.landing
     }
 
     /// The slots that messages of a latency test land in.
@@ -131,6 +132,12 @@ impl Queue {
     /// Compares the slot of a message of a bandwidth test with its pattern.
     pub(super) fn check(&self, shared: &Shared, message: u64, size: usize) -> Result<()> {
         self.check_at(shared, self.slot_offset(message), message, size)
+    }
+
+    /// Looks whether a message has come whole to its slot, which others than are sent were stamped into.
+    pub(super) fn has_landed(&self, shared: &Shared, message: u64, size: usize) -> Result<bool> {
+        let [sent, before] = [shared.seed, !shared.seed].map(|seed| Pattern::new(self.seed(seed), message));
+        sent.has_replaced(before, shared.memory.region(), self.slot_offset(message), size, message)
     }
 
     /// Compares what lies at an offset of the buffer with the pattern of a message.

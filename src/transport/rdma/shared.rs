@@ -27,4 +27,6 @@ pub struct Shared {
     pub(super) post_list: usize,
     /// Completions taken with one poll of a stream.
     pub(super) cqe_batch: usize,
+    /// Messages may be lost.
+    pub(super) may_lose: bool,
 }

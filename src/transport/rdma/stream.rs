@@ -3,13 +3,14 @@
 use std::marker::PhantomData;
 
 use super::completion::Source;
+use super::gaps::{self, Landed};
 use super::posting::Posting;
 use super::queue::Queue;
 use super::{Rdma, Shape, Shared};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Stream, Waiting, Watch};
 use crate::ops::Op;
-use crate::transport::{Counted, Payload, Tally};
+use crate::transport::{Checked, Counted, Gaps, Payload, Tally};
 use crate::verbs::{ReceiveRing, Wc};
 
 /// Posts messages of verb `O` as `P` hands them over, waiting for completions as `W` says.
@@ -110,6 +111,8 @@ pub struct Taker<'r, O, W> {
     receives: ReceiveRing,
     wcs: Box<[Wc]>,
     size: usize,
+    /// Messages of a phase that is checked, on a path that may lose some.
+    landed: Vec<Landed>,
     tally: Tally,
     _types: PhantomData<fn() -> (O, W)>,
 }
@@ -122,7 +125,8 @@ impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
         let queue = &mut queues[0];
         let receives = queue.receives(shared);
         let wcs = vec![Wc::EMPTY; shared.cqe_batch].into();
-        Self { queue, shared, receives, wcs, size, tally: Tally::default(), _types: PhantomData }
+        let (landed, tally) = (Vec::new(), Tally::default());
+        Self { queue, shared, receives, wcs, size, landed, tally, _types: PhantomData }
     }
 
     /// Makes room for as many as have come, the first `got` completions.
@@ -134,7 +138,11 @@ impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
         self.queue.taken += got as u64;
         if VERIFY {
             for (wc, message) in self.wcs[..got].iter().zip(first..) {
-                check_completion::<O>(wc, message, self.size)?;
+                if self.shared.may_lose {
+                    self.landed.push(Landed::new(0, message, self.queue.slot_offset(message), wc));
+                } else {
+                    check_completion::<O>(wc, message, self.size)?;
+                }
             }
         }
         Ok(got as u64)
@@ -197,5 +205,13 @@ impl<O, W> Payload for Taker<'_, O, W> {
     fn check(&mut self, count: u64) -> Result<()> {
         let last = self.queue.taken;
         (last - count..last).try_for_each(|message| self.queue.check(self.shared, message, self.size))
+    }
+}
+
+impl<O: Op, W> Gaps for Taker<'_, O, W> {
+    fn check_among(&mut self, messages: &Checked) -> Result<()> {
+        let landed = std::mem::take(&mut self.landed);
+        let queue = std::slice::from_ref(&*self.queue);
+        gaps::check_among::<O>(&landed, queue, self.shared, self.size, messages)
     }
 }

@@ -80,6 +80,9 @@ impl Qp {
             }
             // SAFETY: valid until popped, which happens only after its last use in each branch below.
             let wr: &ibv_send_wr = unsafe { &*wr };
+            if queue.faulty && self.is_held_back(queue, wr) {
+                return;
+            }
             // Below, the send queue is locked, or `queue` could not be borrowed; the copy in `deferred` points to
             // memory that the poster keeps until it sees a completion.
             let result = match self.transport {
@@ -125,7 +128,7 @@ impl Qp {
     /// `wr` was accepted into `queue`, which is this queue pair's.
     #[cold]
     pub(super) unsafe fn defer(&self, queue: &mut SendQueue, wr: &ibv_send_wr, position: u32) {
-        if queue.deferred.is_empty() {
+        if queue.deferred.is_empty() && !self.goes_on_by_itself() {
             self.send_cq.add_waiter(self.this.clone());
         }
         // SAFETY: the caller's contract; an accepted work request was checked.

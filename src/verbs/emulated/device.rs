@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use ibverbs_sys::{
-    IBV_ATOMIC_GLOB, IBV_EVENT_PORT_ERR, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET,
-    IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, IBV_NODE_CA, IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_ATOMIC,
-    IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_WRITE,
-    IBV_TRANSPORT_IB, ibv_ah_attr, ibv_context, ibv_device, ibv_device_attr, ibv_gid, ibv_gid_entry,
-    ibv_odp_caps, ibv_port_attr, ibv_port_state,
+    IBV_ATOMIC_GLOB, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2,
+    IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, IBV_NODE_CA, IBV_ODP_SUPPORT,
+    IBV_ODP_SUPPORT_ATOMIC, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND,
+    IBV_ODP_SUPPORT_WRITE, IBV_TRANSPORT_IB, ibv_ah_attr, ibv_context, ibv_device, ibv_device_attr, ibv_gid,
+    ibv_gid_entry, ibv_odp_caps, ibv_port_attr, ibv_port_state,
 };
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
@@ -117,6 +117,10 @@ pub(super) struct Context {
     /// What it has to say outside of any queue.
     pub events: AsyncEvents,
     port_down: AtomicBool,
+    /// Nothing that is posted has any effect.
+    silent: AtomicBool,
+    /// Times that a message found no receive.
+    not_ready: AtomicU64,
     /// Messages that arrived and were dropped.
     dropped: AtomicU64,
     /// Protection domains, CQs and channels.
@@ -150,6 +154,8 @@ impl Context {
             faults,
             events,
             port_down: AtomicBool::new(faults.port_down),
+            silent: AtomicBool::new(false),
+            not_ready: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             children: AtomicU32::new(0),
         };
@@ -218,6 +224,30 @@ impl Context {
         if !self.port_down.swap(true, Ordering::Relaxed) {
             self.events.raise(AsyncEvent { kind: IBV_EVENT_PORT_ERR, number: PORT.into(), object: 0 });
         }
+    }
+
+    /// The device failed, and nothing that is sent through it completes any more.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Relaxed)
+    }
+
+    /// The device fails: an event is the last that is heard of it.
+    #[cold]
+    pub(super) fn fall_silent(&self) {
+        if !self.silent.swap(true, Ordering::Relaxed) {
+            self.events.raise(AsyncEvent { kind: IBV_EVENT_DEVICE_FATAL, number: 0, object: 0 });
+        }
+    }
+
+    /// A message of a queue pair here found no receive at its target, and waits for one.
+    #[cold]
+    pub(super) fn count_not_ready(&self) {
+        self.not_ready.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that was so.
+    pub(super) fn not_ready(&self) -> u64 {
+        self.not_ready.load(Ordering::Relaxed)
     }
 
     /// A message arrived that no receive was posted for, or that its target does not take, and whose sender is not

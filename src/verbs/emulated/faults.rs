@@ -16,6 +16,8 @@ pub(super) const VARIABLE: &str = "VERBMARK_EMULATED";
 pub(super) struct Faults {
     /// `corrupt=N`: flips bits in the middle byte of the payload of every Nth message of a queue pair.
     pub corrupt: Option<u32>,
+    /// `lose=N`: every Nth message of a queue pair without a reliable connection does not arrive.
+    pub lose: Option<u32>,
     /// `port-down`: the port is DOWN and nothing sent through it arrives.
     pub port_down: bool,
     /// `no-memlock`: registering memory fails with ENOMEM, as it does when `RLIMIT_MEMLOCK` is too low.
@@ -32,6 +34,17 @@ pub(super) struct Faults {
     pub die_after: Option<u32>,
     /// `port-error-after=N`: the port goes down for good when a queue pair sends more than this many messages.
     pub port_error_after: Option<u32>,
+    /// `device-fatal-after=N`: the device fails when a queue pair sends more than this many messages, and only an event
+    /// tells.
+    pub device_fatal_after: Option<u32>,
+    /// `qp-fatal-after=N`: a queue pair fails when it sends more than this many messages, and only an event tells.
+    pub qp_fatal_after: Option<u32>,
+    /// `pace=NS`: a queue pair takes a message only this many nanoseconds after the one before.
+    pub pace_ns: u32,
+    /// `late-receives=NS`: a receive can be used only this many nanoseconds after the one before.
+    pub late_receives_ns: u32,
+    /// `slow-receives=NS`: posting a receive keeps the poster busy for this many nanoseconds.
+    pub slow_receives_ns: u32,
     /// `no-odp`: registering memory that is not to be pinned is EINVAL, and nothing is told of such memory.
     pub no_odp: bool,
     /// `pkey=N`: the one partition key of the port.
@@ -44,6 +57,7 @@ impl Default for Faults {
     fn default() -> Self {
         Self {
             corrupt: None,
+            lose: None,
             port_down: false,
             no_memlock: false,
             no_inline: false,
@@ -52,6 +66,11 @@ impl Default for Faults {
             delay_ns: 0,
             die_after: None,
             port_error_after: None,
+            device_fatal_after: None,
+            qp_fatal_after: None,
+            pace_ns: 0,
+            late_receives_ns: 0,
+            slow_receives_ns: 0,
             no_odp: false,
             pkey: limits::PKEY,
             link_local_only: false,
@@ -85,6 +104,7 @@ impl Faults {
                     let number: u32 = number.parse().ok()?;
                     match name {
                         "corrupt" if number > 0 => faults.corrupt = Some(number),
+                        "lose" if number > 0 => faults.lose = Some(number),
                         "max-msg" if (1..=limits::MAX_MESSAGE).contains(&number) => {
                             faults.max_message = number
                         }
@@ -92,6 +112,11 @@ impl Faults {
                         "delay" => faults.delay_ns = number,
                         "die-after" => faults.die_after = Some(number),
                         "port-error-after" => faults.port_error_after = Some(number),
+                        "device-fatal-after" => faults.device_fatal_after = Some(number),
+                        "qp-fatal-after" => faults.qp_fatal_after = Some(number),
+                        "pace" => faults.pace_ns = number,
+                        "late-receives" => faults.late_receives_ns = number,
+                        "slow-receives" => faults.slow_receives_ns = number,
                         _ => return None,
                     }
                 }
@@ -103,9 +128,14 @@ impl Faults {
     /// A send queue of this device must look at each message.
     pub(super) fn touch_messages(&self) -> bool {
         self.corrupt.is_some()
+            || self.lose.is_some()
             || self.delay_ns > 0
             || self.die_after.is_some()
             || self.port_error_after.is_some()
+            || self.device_fatal_after.is_some()
+            || self.qp_fatal_after.is_some()
+            || self.pace_ns > 0
+            || self.late_receives_ns > 0
     }
 }
 
@@ -119,10 +149,12 @@ mod tests {
 
     #[test]
     fn every_documented_word_is_understood() {
-        let all = "corrupt=3,port-down, no-memlock,no-inline,max-msg=4096,fail-qp,delay=50,die-after=0,\
-                   port-error-after=7,no-odp,pkey=32767,gids=link-local,";
+        let all = "corrupt=3,lose=5,port-down, no-memlock,no-inline,max-msg=4096,fail-qp,delay=50,die-after=0,\
+                   port-error-after=7,no-odp,device-fatal-after=1,qp-fatal-after=2,pace=3,\
+                   late-receives=4,slow-receives=5,pkey=32767,gids=link-local,";
         let expected = Faults {
             corrupt: Some(3),
+            lose: Some(5),
             port_down: true,
             no_memlock: true,
             no_inline: true,
@@ -131,6 +163,11 @@ mod tests {
             delay_ns: 50,
             die_after: Some(0),
             port_error_after: Some(7),
+            device_fatal_after: Some(1),
+            qp_fatal_after: Some(2),
+            pace_ns: 3,
+            late_receives_ns: 4,
+            slow_receives_ns: 5,
             no_odp: true,
             pkey: 0x7fff,
             link_local_only: true,
@@ -145,6 +182,7 @@ mod tests {
             "corrupt",
             "corrupt=0",
             "corrupt=x",
+            "lose=0",
             "port-down=1",
             "max-msg=0",
             "max-msg=2000000000",

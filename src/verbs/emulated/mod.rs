@@ -35,6 +35,11 @@
 //! | `delay=NS` | nothing posted to a send queue is visible before that many nanoseconds have passed |
 //! | `die-after=N` | the send after the Nth of a queue pair completes with a fatal error, and the queue pair is in ERR |
 //! | `port-error-after=N` | the port goes down, with an event, at the send after the Nth of a queue pair |
+//! | `device-fatal-after=N` | the device fails, with an event, at the send after the Nth of a queue pair: nothing completes any more |
+//! | `qp-fatal-after=N` | a queue pair fails, with an event, at the send after its Nth: nothing of it completes any more |
+//! | `pace=NS` | a queue pair takes a message only that many nanoseconds after the one before, for RC |
+//! | `late-receives=NS` | a receive can be used only that many nanoseconds after the one before, as if posted late, for RC |
+//! | `slow-receives=NS` | posting a receive keeps its poster busy for that many nanoseconds |
 //! | `no-odp` | memory that is not pinned is refused |
 //! | `pkey=N` | the port's one partition key is this number; nothing but the query looks at it |
 //! | `gids=link-local` | the Ethernet port has no GID made of an IPv4 address |
@@ -44,7 +49,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `device` | the two devices, opened ones, ports, addresses |
-//! | `limits`, `faults` | what is promised, and how promises are broken |
+//! | `limits`, `faults`, `misbehaviour` | what is promised, and how promises are broken |
 //! | `memory` | protection domains, regions, keys, copies |
 //! | `completion`, `channel` | completion queues and their events |
 //! | `async_event` | what is told outside of any queue |
@@ -72,6 +77,7 @@ mod faults;
 mod grh;
 mod limits;
 mod memory;
+mod misbehaviour;
 mod numbers;
 mod queue_pair;
 mod receive_queue;
@@ -273,6 +279,11 @@ impl Provider for Emulated {
         // SAFETY: see above.
         let event = unsafe { Context::from_raw(context) }.events.take()?;
         Ok((event.kind, event.number))
+    }
+
+    unsafe fn not_ready(&self, context: *mut ibv_context) -> Option<u64> {
+        // SAFETY: see above.
+        Some(unsafe { Context::from_raw(context) }.not_ready())
     }
 
     unsafe fn dropped(&self, context: *mut ibv_context) -> Option<u64> {

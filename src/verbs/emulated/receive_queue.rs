@@ -116,6 +116,7 @@ pub(super) unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: the caller's contract.
     let qp = unsafe { Qp::from_raw(qp) };
+    qp.dawdle();
     // SAFETY: as above.
     let result = unsafe { fill(qp, wr) };
     // Someone else may have moved to ERR after we looked and before the receive was there to be flushed.

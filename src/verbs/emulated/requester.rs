@@ -4,21 +4,17 @@
 //! that follow it are deferred, and tried again whenever the sender polls and whenever the peer posts a receive.
 
 use std::ffi::c_int;
-use std::hint;
 use std::mem;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use ibverbs_sys::{
-    IBV_EVENT_DEVICE_FATAL, IBV_EVENT_QP_FATAL, ibv_qp, ibv_qp_state, ibv_send_flags, ibv_send_wr, ibv_sge,
-    ibv_wc_status,
+    IBV_EVENT_QP_FATAL, ibv_qp, ibv_qp_state, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wc_status,
 };
 use nix::errno::Errno;
 
-use super::async_event::AsyncEvent;
 use super::completion::Completion;
 use super::memory::{Piece, Pieces, Use};
 use super::queue_pair::{Qp, Transport};
@@ -164,27 +160,14 @@ impl Qp {
             ibv_qp_state::IBV_QPS_SQD => return unsafe { self.defer(queue, wr, position) },
             _ => {}
         }
-        let faults = &self.pd.context.faults;
-        if faults.die_after.is_some_and(|last| position >= last) {
-            self.pd.context.events.raise(AsyncEvent { kind: IBV_EVENT_DEVICE_FATAL, number: 0, object: 0 });
-            self.flush_deferred(queue);
-            return self.fail(queue, wr, position, ibv_wc_status::IBV_WC_FATAL_ERR);
-        }
-        if faults.port_error_after.is_some_and(|last| position >= last) {
-            self.pd.context.lose_port();
-        }
-        if self.pd.context.is_down() || queue.peer.as_ref().is_some_and(|peer| peer.pd.context.is_down()) {
-            queue.peer = None;
-        }
-        if faults.delay_ns > 0 {
-            let (start, delay) = (Instant::now(), Duration::from_nanos(faults.delay_ns.into()));
-            while start.elapsed() < delay {
-                hint::spin_loop();
-            }
+        if self.misbehaves(queue, wr, position) {
+            return;
         }
         match self.transport {
             // SAFETY: the caller's contract.
-            Transport::Reliable if queue.deferred.is_empty() => unsafe { self.run(queue, wr, position) },
+            Transport::Reliable if queue.deferred.is_empty() && !self.is_held_back(queue, wr) => unsafe {
+                self.run(queue, wr, position);
+            },
             // SAFETY: the caller's contract.
             Transport::Reliable => unsafe { self.defer(queue, wr, position) },
             // SAFETY: the caller's contract.
@@ -216,6 +199,7 @@ impl Qp {
         match *stop {
             Stop::Failed(status) => self.fail(queue, wr, position, status),
             Stop::NotReady(timer) => {
+                self.pd.context.count_not_ready();
                 if self.gives_up(queue, timer) {
                     self.fail(queue, wr, position, ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR);
                 } else {

@@ -54,6 +54,9 @@ pub(super) struct SendQueue {
     pub deferred: Deferred,
     /// When the first of it fails.
     pub deadline: Option<Instant>,
+    /// When a device told to be slow takes the next message, and for when its owner's alarm is set.
+    pub next_delivery: Option<Instant>,
+    pub alarm: Option<Instant>,
     /// What must be done when the lock is given back.
     pub aftermath: Aftermath,
 }
@@ -88,6 +91,8 @@ impl SendQueue {
             source: [0; 16],
             deferred: Deferred::new(depth, transport == Transport::Datagram),
             deadline: None,
+            next_delivery: None,
+            alarm: None,
             aftermath: Aftermath::default(),
         }
     }

@@ -69,6 +69,9 @@ impl Qp {
         let packets = queue.packets(local.total);
         queue.psn = queue.psn.wrapping_add(packets) & PSN_MASK;
         let Some(peer) = &queue.peer else { return Ok(local.total as u32) };
+        if queue.faulty && self.loses(position) {
+            return Ok(local.total as u32);
+        }
         let mut responder = peer.responder.lock();
         let accepting = responder.accepting || peer.establishes(&mut responder, self.number, None);
         let taken = if !accepting {
@@ -90,6 +93,12 @@ impl Qp {
             queue.aftermath.flush = Some(Arc::clone(peer));
         }
         Ok(local.total as u32)
+    }
+
+    /// The message of this work request is one that must not arrive at all.
+    #[cold]
+    fn loses(&self, position: u32) -> bool {
+        self.pd.context.faults.lose.is_some_and(|every| position.wrapping_add(1).is_multiple_of(every))
     }
 
     /// Turns the send queue to where this datagram goes. Looking the target up takes time, and most go where the one

@@ -74,6 +74,11 @@ pub(super) const fn carries_immediate(opcode: ibv_wr_opcode::Type) -> bool {
     matches!(opcode, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM | ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM)
 }
 
+/// The message uses up a receive.
+pub(super) const fn takes_receive(opcode: ibv_wr_opcode::Type) -> bool {
+    is_send(opcode) || carries_immediate(opcode)
+}
+
 /// The message goes to a receive, whole.
 #[inline(always)]
 pub(super) const fn is_send(opcode: ibv_wr_opcode::Type) -> bool {
