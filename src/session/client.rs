@@ -5,24 +5,23 @@ use std::net::SocketAddr;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{LAST_WORD, Lane, PollCosts, STEP};
 use super::phase::{self, Measured};
-use super::row::{Recorder, disturbances, ends_point, row};
+use super::row::Recorder;
 use super::{Process, ends, lossy, pipeline, threads};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{
     Clock, ClockSource, Counter, Raw, Sleep, Spin, Stream, Ticks, Waiting, floor, together,
 };
-use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
+use crate::oob::run::{Accept, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
 use crate::ops::{Arrival, Op, Visitor};
 use crate::plan::{Connection, Plan, Shape, Side, Test, Transport, Wait};
-use crate::result::{Document, ResultRow, TestRecord};
+use crate::result::{Document, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
 use crate::transport::rdma::{self, Lists, Port, Single};
 use crate::transport::tcp;
 use crate::transport::{Counted, Payload};
-use crate::units::{format_rate, format_size};
 
 /// Measures against the server on `host`.
 ///
