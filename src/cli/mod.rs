@@ -141,6 +141,10 @@ pub struct ShapeArgs {
           value_parser = atomic_parser())]
     pub atomic: String,
 
+    /// Stream both ways at once; bandwidth only
+    #[arg(short, long)]
+    pub bidirectional: bool,
+
     #[command(flatten)]
     #[allow(missing_docs)]
     pub load: LoadArgs,

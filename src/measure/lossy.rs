@@ -51,15 +51,21 @@ pub fn initiate<P: LossyTrip, T: Ticks, const VERIFY: bool>(
     trips: &mut Trips,
 ) -> Result<(), Halt> {
     let end = trips.begun.saturating_add(limit.messages);
-    let deadline = ticks.now().saturating_add(clock.ticks(limit.span));
+    let opened = ticks.now();
+    let passed = || clock.ns(ticks.now().wrapping_sub(opened));
+    let deadline = opened.saturating_add(clock.ticks(limit.span));
     let mut pace = Pace { ticks, clock, deadline, end, patience, silent_since: None };
     let mut is_over = false;
     let mut block = [0u64; BLOCK];
     while trips.begun < end && !is_over {
+        if u128::from(passed()) >= histogram.next_interval_end().as_nanos() {
+            histogram.end_interval(passed());
+        }
         let before = trips.made;
         let outcome = pace.fill::<P, VERIFY>(path, &mut block, watch, trips);
         let used = (trips.made - before) as usize;
         histogram.record_block(&mut block[..used], |taken| clock.ns(taken));
+        histogram.close(passed());
         is_over = outcome?;
         if watch.is_signalled() {
             return Err(Halt::Interrupted);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub mod bandwidth;
+pub mod both;
 pub mod clock;
 pub mod floor;
 pub mod histogram;
@@ -24,6 +25,7 @@ mod together;
 pub mod watch;
 
 pub use bandwidth::{BandwidthSample, Interval, Sink, Stream};
+pub use both::{Both, TwoWay};
 pub use clock::{Clock, ClockReport, ClockSource, Counter, Epoch, Raw, Ticks};
 pub use histogram::LatencyHistogram;
 pub use latency::RoundTrip;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::error::Error;
@@ -35,8 +36,12 @@ impl From<Error> for Halt {
 #[derive(Debug, Clone, Copy)]
 pub struct Watch<'a> {
     control: Option<BorrowedFd<'a>>,
+    /// What of the control connection ends a wait.
+    heeds: PollFlags,
     signalled: &'a AtomicBool,
     stall: Duration,
+    /// Empty polls of a spinner between two looks, or offers of its core.
+    polls: u32,
 }
 
 /// Longest sleep between two looks. A signal that lands just before poll(2) costs at most this.
@@ -46,7 +51,7 @@ impl<'a> Watch<'a> {
     /// `control` becomes readable when the peer speaks or dies; `signalled` is set by a signal; `stall` is the
     /// longest wait for any progress.
     pub fn new(control: BorrowedFd<'a>, signalled: &'a AtomicBool, stall: Duration) -> Self {
-        Self { control: Some(control), signalled, stall }
+        Self { control: Some(control), heeds: PollFlags::POLLIN, signalled, stall, polls: LOOK_EVERY }
     }
 
     /// The same, deaf to the control connection: for the rest of a phase whose end the peer has already told.
@@ -55,10 +60,26 @@ impl<'a> Watch<'a> {
         Self { control: None, ..self }
     }
 
+    /// The same for a thread that shares its core with one that it waits for.
+    #[must_use]
+    pub fn sharing_core(self) -> Self {
+        Self { polls: 1, ..self }
+    }
+
+    fn shares_core(&self) -> bool {
+        self.polls == 1
+    }
+
     /// The same, with another longest wait.
     #[must_use]
     pub fn with_stall(self, stall: Duration) -> Self {
         Self { stall, ..self }
+    }
+
+    /// The same, deaf to what the peer says, but not to its end: for a phase that the peer may have done with first.
+    #[must_use]
+    pub fn until_gone(self) -> Self {
+        Self { heeds: PollFlags::from_bits_retain(libc::POLLRDHUP), ..self }
     }
 
     /// A signal has asked the process to stop.
@@ -96,11 +117,10 @@ impl<'a> Watch<'a> {
     }
 
     fn poll_fds(&self, data: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<(), Halt> {
-        let Some(control) = self.control.or(data) else { return Ok(()) };
-        let mut fds = [
-            PollFd::new(control, PollFlags::POLLIN),
-            PollFd::new(data.unwrap_or(control), PollFlags::POLLIN),
-        ];
+        let control = self.control.map(|control| (control, self.heeds));
+        let data = data.map(|data| (data, PollFlags::POLLIN));
+        let (Some(first), Some(second)) = (control.or(data), data.or(control)) else { return Ok(()) };
+        let mut fds = [first, second].map(|(fd, events)| PollFd::new(fd, events));
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO);
         match poll(&mut fds, timeout) {
             Ok(0) | Err(Errno::EINTR) => Ok(()),
@@ -121,10 +141,10 @@ pub trait Waiting: Default {
     const SLEEPS: bool;
 
     /// Empty polls in a row, at least 1, before [`Waiting::idle`] is called.
-    const POLLS: u32;
+    fn polls(watch: &Watch<'_>) -> u32;
 
     /// Looks around after which a wait has become a long one, so that it is worth asking the device itself.
-    const PATIENCE: u32;
+    fn patience(watch: &Watch<'_>) -> u32;
 
     /// Called when nothing came. It may ask the source for a wake-up, which is followed by another poll before any
     /// sleep, so that what came in between is not slept over.
@@ -167,25 +187,32 @@ impl Wake for Never {
     }
 }
 
-/// Polls without pause. With `YIELDS`, both ends share one core and each empty poll offers it to the other.
+/// Polls without pause; where the core is shared, each empty poll offers it to the other thread.
 #[derive(Debug, Default)]
-pub struct Spin<const YIELDS: bool> {
+pub struct Spin {
     yields: u32,
     since: Option<Instant>,
 }
 
 /// Empty polls between two looks: some 40 us of polling on a NIC, so that a look never falls into a short wait.
-const LOOK_EVERY: u32 = 4096;
+pub(super) const LOOK_EVERY: u32 = 4096;
 
-impl<const YIELDS: bool> Waiting for Spin<YIELDS> {
+impl Waiting for Spin {
     const SLEEPS: bool = false;
-    const POLLS: u32 = if YIELDS { 1 } else { LOOK_EVERY };
-    // Some milliseconds of polling.
-    const PATIENCE: u32 = if YIELDS { 1 } else { 64 };
+
+    #[inline]
+    fn polls(watch: &Watch<'_>) -> u32 {
+        watch.polls
+    }
+
+    fn patience(watch: &Watch<'_>) -> u32 {
+        // Some milliseconds of polling. Where the core is shared, a look comes as seldom as that.
+        if watch.shares_core() { 1 } else { 64 }
+    }
 
     #[inline]
     fn idle<S: Wake>(&mut self, _source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {
-        if YIELDS {
+        if watch.shares_core() {
             std::thread::yield_now();
             self.yields = self.yields.wrapping_add(1);
             if !self.yields.is_multiple_of(LOOK_EVERY) {
@@ -206,9 +233,16 @@ pub struct Sleep {
 
 impl Waiting for Sleep {
     const SLEEPS: bool = true;
-    const POLLS: u32 = 1;
-    // One may be a wake-up; the next has slept for its whole nap.
-    const PATIENCE: u32 = 1;
+
+    #[inline]
+    fn polls(_watch: &Watch<'_>) -> u32 {
+        1
+    }
+
+    fn patience(_watch: &Watch<'_>) -> u32 {
+        // One may be a wake-up; the next has slept for its whole nap.
+        1
+    }
 
     #[inline]
     fn idle<S: Wake>(&mut self, source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {
@@ -278,6 +312,20 @@ mod tests {
         waker.write_all(b"x").unwrap();
         assert!(watch.sleep(fd.as_fd(), &mut None).is_ok());
         assert!(watch.without_peer().look(&mut None).is_ok());
+    }
+
+    #[test]
+    fn a_peer_that_is_done_first_is_not_one_that_is_gone() {
+        let (control, mut peer) = UnixStream::pair().unwrap();
+        let watch = Watch::new(control.as_fd(), &QUIET, Duration::from_secs(5));
+        let (fd, _quiet) = UnixStream::pair().unwrap();
+        peer.write_all(b"done").unwrap();
+        assert!(watch.until_gone().look(&mut None).is_ok());
+        assert!(watch.until_gone().sleep(fd.as_fd(), &mut None).is_ok());
+        assert!(matches!(watch.look(&mut None), Err(Halt::Peer)));
+        drop(peer);
+        assert!(matches!(watch.until_gone().look(&mut None), Err(Halt::Peer)));
+        assert!(matches!(watch.until_gone().sleep(fd.as_fd(), &mut None), Err(Halt::Peer)));
     }
 
     #[test]

@@ -107,13 +107,28 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {}
 
-/// Client: so many messages were sent in this phase.
+/// Client, and in a bidirectional phase both: so many messages were sent in this phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// Messages.
     pub messages: u64,
     /// Of them on each queue pair.
     pub each: Vec<u64>,
+}
+
+/// Server: what it streamed itself in a bidirectional phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Streamed {
+    /// In all: before, inside and after the window.
+    pub posted: u64,
+    /// Completed inside the window.
+    pub messages: u64,
+    /// When the window opened, on the server's clock.
+    pub opened_ns: u64,
+    /// Length of the window.
+    pub window_ns: u64,
+    /// The window in pieces.
+    pub intervals: Vec<RowInterval>,
 }
 
 /// What a receiver measured of a stream.
@@ -135,6 +150,9 @@ pub struct Report {
     /// What it measured, where the receiver measures; `null` also if its window never opened.
     #[serde(default)]
     pub received: Option<Received>,
+    /// What it measured of its own direction, where it has one.
+    #[serde(default)]
+    pub streamed: Option<Streamed>,
     /// What its measuring thread used, warm-up included.
     pub cpu: Option<CpuUse>,
     /// How its device's counters moved.

@@ -96,6 +96,11 @@ impl Facts {
         matches!(self.opcode, Opcode::FetchAdd | Opcode::CompareSwap)
     }
 
+    /// Each message takes a receive at its target, which so learns of it.
+    pub const fn consumes_receives(&self) -> bool {
+        matches!(self.arrival, Arrival::RecvCompletion)
+    }
+
     /// The work request carries 32 bits of immediate data.
     pub const fn carries_imm(&self) -> bool {
         matches!(self.opcode, Opcode::RdmaWriteWithImm)

@@ -13,6 +13,7 @@ use crate::measure::{Limit, Stop};
 use crate::ops::Verb;
 
 mod admit;
+mod directions;
 mod load;
 mod resolve;
 mod service;
@@ -107,6 +108,9 @@ pub struct Test {
     pub post_list: u32,
     /// Completions taken with one poll. Bandwidth only.
     pub cqe_batch: u32,
+    /// Both ends stream at once. Bandwidth only.
+    #[serde(default)]
+    pub bidirectional: bool,
     /// Queue pairs of each thread, 1 to 4,096.
     pub qps: u32,
     /// They take their receives from one queue.
@@ -162,6 +166,11 @@ pub struct Test {
 }
 
 impl Test {
+    /// TCP connections that carry data: one for each thread, and one for each direction of several at once.
+    pub fn connections(&self) -> u32 {
+        if self.bidirectional { 2 * self.threads } else { self.threads }
+    }
+
     /// Whether a path is measured.
     pub fn measures(&self, transport: Transport) -> bool {
         self.transports.contains(&transport)

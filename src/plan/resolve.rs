@@ -152,6 +152,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         signal_every: queues.cq_mod.unwrap_or_else(|| SIGNAL_EVERY.min(tx_depth / 4).max(1)),
         post_list: queues.post_list,
         cqe_batch: queues.cqe_batch.unwrap_or(if shape == Shape::Bandwidth { CQE_BATCH } else { 1 }),
+        bidirectional: args.shape.bidirectional,
         qps: queues.qps,
         shared_receive: queues.srq,
         buffers: args.memory.buffers,
@@ -249,6 +250,7 @@ impl Test {
         }
         self.load.check(self)?;
         self.tcp.check(self)?;
+        self.check_directions()?;
         self.check_queues()?;
         if self.max_inline > 0 && !facts.may_inline {
             return Err(Error::usage(format!("-I has no meaning for {}: it sends no payload", self.verb))
@@ -399,6 +401,9 @@ mod tests {
             (Verb::Send, Shape::Latency, "-c UD --loss-timeout 20", "--loss-timeout 20 s is outside"),
             (Verb::Send, Shape::Latency, "-c UD --tcp-only", "-c UD is for RDMA"),
             (Verb::Send, Shape::Bandwidth, "-c UD --threads 2", "--threads 2 is for RC"),
+            (Verb::Send, Shape::Latency, "-b", "-b"),
+            (Verb::Send, Shape::Bandwidth, "-b --threads 2", "--threads"),
+            (Verb::Send, Shape::Bandwidth, "-b --tcp-zerocopy", "--tcp-zerocopy"),
             (Verb::Send, Shape::Latency, "--json - --csv -", "--json and --csv"),
             (Verb::Send, Shape::Latency, "host -p 0", "-p 0"),
         ] {

@@ -6,7 +6,8 @@ use super::numbers::{NONE, count, ratio, seconds, significant};
 use super::text::{labelled, wrap};
 use super::uncertainty;
 use crate::result::{
-    Basis, Comparison, Device, Document, End, Floor, ResultRow, Shape, Status, Transport, Wait, comparison,
+    Basis, Comparison, Device, Document, End, Floor, ResultRow, Shape, Side, Status, Transport, Wait,
+    comparison,
 };
 use crate::units::format_size;
 
@@ -167,10 +168,16 @@ fn value(row: &ResultRow, cell: Cell, width: usize) -> String {
 /// What held the rate where it was.
 fn limit(limited_by: Option<&str>) -> String {
     match limited_by {
-        None => NONE.into(),
-        Some("receiver_not_posting") => "no receives".into(),
-        Some(word) => word.replace('_', " "),
+        Some("sender_core") => "sender core",
+        Some("receiver_core") => "receiver core",
+        Some("receiver_not_posting") => "no receives",
+        Some("path") => "path",
+        Some("rate") => "rate",
+        Some("unclear") => "unclear",
+        // Another version's word may have any length.
+        _ => NONE,
     }
+    .into()
 }
 
 /// CPU time a message in whole nanoseconds once it has three digits.
@@ -212,6 +219,9 @@ fn details(row: &ResultRow, basis: Option<Basis>) -> Vec<String> {
             count(row.late, 20)
         ));
     }
+    if let Some(line) = directions(row) {
+        details.push(line);
+    }
     if !row.threads.is_empty() {
         let rate = |bytes_per_s: Option<f64>| significant(bytes_per_s.map(|rate| rate * 8.0 / 1e9), 15);
         let each: Vec<String> = row.threads.iter().map(|thread| rate(thread.bytes_per_s)).collect();
@@ -232,6 +242,24 @@ fn details(row: &ResultRow, basis: Option<Basis>) -> Vec<String> {
         details.push(format!("INVALID: {}", row.validity.reasons.join("; ")));
     }
     details
+}
+
+/// Either direction of a bidirectional row, and how far their windows overlap.
+fn directions(row: &ResultRow) -> Option<String> {
+    let each = row.directions.iter().map(|direction| {
+        let (from, to) = match direction.from {
+            Side::Client => ("client", "server"),
+            Side::Server => ("server", "client"),
+        };
+        let gbps = direction.bandwidth.bytes_per_s.map(|rate| rate * 8.0 / 1e9);
+        format!("{from} -> {to} {} Gb/s", significant(gbps, 15))
+    });
+    let overlap = row.overlap.map(|overlap| match overlap.share {
+        Some(share) => format!("windows overlap {:.1} %", 100.0 * share),
+        None => "how far the windows overlap is not known".into(),
+    });
+    let parts: Vec<String> = each.chain(overlap).collect();
+    (!row.directions.is_empty()).then(|| parts.join(", "))
 }
 
 /// What must be said of a provider that is not known to be hardware.

@@ -8,6 +8,7 @@
 //! * additions keep the schema's name, so readers ignore what they do not know.
 
 mod comparison;
+mod directions;
 mod document;
 mod end;
 mod identity;
@@ -17,6 +18,7 @@ mod row;
 mod test;
 
 pub use comparison::{Comparison, comparison};
+pub use directions::{DirectionRow, Overlap, Span};
 pub use document::{Document, Floor, Missing, Notice, SCHEMA, Status, Tool};
 pub use end::{Buffers, Claims, ClockFacts, Device, End, Gid, GidType, LinkLayer, Process, TcpEnd};
 pub use identity::{run_id, timestamp};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Basis, Histogram, Latency};
+use super::{Basis, DirectionRow, Histogram, Latency, Overlap};
 use crate::measure::LatencyHistogram;
 use crate::plan::{Side, Transport, Wait};
 
@@ -101,10 +101,17 @@ pub struct ResultRow {
     pub latency_ns: Option<Latency>,
     /// The whole distribution, not divided; `null` in a bandwidth test.
     pub histogram: Option<Histogram>,
-    /// `null` in a latency test.
+    /// `null` in a latency test. In a bidirectional one the sum of both directions.
     pub bandwidth: Option<Bandwidth>,
-    /// The window in pieces, in order: of 100 ms in a bandwidth test, of a second in a latency test.
+    /// The window in pieces, in order: of 100 ms in a bandwidth test, of a second in a latency test. Empty in a
+    /// bidirectional test, whose directions have their own.
     pub intervals: Vec<RowInterval>,
+    /// Each direction of a bidirectional test, the client's first; empty in others.
+    #[serde(default)]
+    pub directions: Vec<DirectionRow>,
+    /// `null` where messages went one way at a time.
+    #[serde(default)]
+    pub overlap: Option<Overlap>,
     /// What each of the client's threads measured, where there are several; `bandwidth` is all of it in the window from
     /// the first one's start to the last one's end.
     #[serde(default)]
@@ -143,6 +150,8 @@ impl ResultRow {
             histogram: None,
             bandwidth: None,
             intervals: Vec::new(),
+            directions: Vec::new(),
+            overlap: None,
             threads: Vec::new(),
             limited_by: None,
             uncertainty: Uncertainty::default(),
@@ -209,8 +218,14 @@ impl ResultRow {
             expect(self.uncertainty.median_interval_ns.is_some(), "uncertainty.median_interval_ns", few);
         }
         if let Some(bandwidth) = &self.bandwidth {
-            let short = "the window has no two whole intervals";
+            let short = match self.point.direction {
+                Direction::Unidirectional => "the window has no two whole intervals",
+                Direction::Bidirectional => "each direction has intervals of its own",
+            };
             expect(bandwidth.interval_min_bytes_per_s.is_some(), "bandwidth.interval_min_bytes_per_s", short);
+        }
+        if self.point.direction == Direction::Bidirectional {
+            self.absent_of_directions(&mut expect);
         }
         for (end, cpu) in [("client", &self.cpu.client), ("server", &self.cpu.server)] {
             match cpu {

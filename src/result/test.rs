@@ -51,6 +51,9 @@ pub struct TestRecord {
     /// Completions taken with one poll.
     #[serde(default = "one")]
     pub cqe_batch: u32,
+    /// Both ends streamed at once.
+    #[serde(default)]
+    pub bidirectional: bool,
     /// Queue pairs of each thread.
     pub qps: u32,
     /// They took their receives from one queue.
@@ -135,6 +138,7 @@ impl From<&Test> for TestRecord {
             signal_every,
             post_list,
             cqe_batch,
+            bidirectional,
             qps,
             shared_receive,
             buffers,
@@ -178,6 +182,7 @@ impl From<&Test> for TestRecord {
             signal_every: *signal_every,
             post_list: *post_list,
             cqe_batch: *cqe_batch,
+            bidirectional: *bidirectional,
             qps: *qps,
             shared_receive: *shared_receive,
             buffers: *buffers,

@@ -2,26 +2,24 @@
 
 use std::net::SocketAddr;
 
+use super::at_client::AtClient;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{LAST_WORD, Lane, PollCosts, STEP};
-use super::phase::{self, Measured};
-use super::row::Recorder;
-use super::{Process, ends, lossy, pipeline, threads};
+use super::phase::with_ticks;
+use super::row::{Recorder, disturbances, ends_point, row};
+use super::{Process, ends};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
-use crate::measure::{
-    Clock, ClockSource, Counter, Raw, Sleep, Spin, Stream, Ticks, Waiting, floor, together,
-};
-use crate::oob::run::{Accept, Offer, Proposal, Request};
+use crate::measure::{Clock, floor};
+use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
-use crate::ops::{Arrival, Op, Visitor};
-use crate::plan::{Connection, Plan, Shape, Side, Test, Transport, Wait};
-use crate::result::{Document, TestRecord};
+use crate::plan::{Connection, Plan, Shape, Side, Test, Transport};
+use crate::result::{Document, ResultRow, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
-use crate::transport::rdma::{self, Lists, Port, Single};
+use crate::transport::rdma::Port;
 use crate::transport::tcp;
-use crate::transport::{Counted, Payload};
+use crate::units::{format_rate, format_size};
 
 /// Measures against the server on `host`.
 ///
@@ -106,9 +104,9 @@ struct Agreement {
     shares_core: bool,
 }
 
-pub(super) struct Session<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) process: &'a Process<'a>,
+struct Session<'a> {
+    plan: &'a Plan,
+    process: &'a Process<'a>,
     identity: Identity,
     cores: Vec<usize>,
 }
@@ -169,7 +167,7 @@ impl Session<'_> {
             }
         }
         if test.measures(Transport::Tcp) {
-            for _ in 0..test.threads {
+            for _ in 0..test.connections() {
                 let stream = self.connect_data(control, server, &from, &token, document)?;
                 let tcp = establish::connect_tcp(control, stream, &test, Side::Client, self.plan.site.numa)?;
                 paths.tcp.push(tcp);
@@ -251,142 +249,137 @@ impl Session<'_> {
         };
         outcome.map_err(|error| said_instead(control, error))
     }
-}
 
-/// One point, as a visitor of its verb.
-pub(super) struct AtClient<'a> {
-    pub(super) lane: &'a mut Lane,
-    pub(super) paths: &'a mut Paths,
-    pub(super) transport: Transport,
-    pub(super) size: u64,
-    pub(super) recorder: &'a mut Recorder,
-}
-
-impl Visitor for AtClient<'_> {
-    type Output = Result<Measured>;
-
-    fn visit<O: Op>(self) -> Result<Measured> {
-        match (self.lane.test.wait, self.lane.shares_core) {
-            (Wait::Busy, false) => self.over::<O, Spin<false>>(),
-            (Wait::Busy, true) => self.over::<O, Spin<true>>(),
-            (Wait::Events, _) => self.over::<O, Sleep>(),
+    /// Measures every size over every path.
+    fn measure(&self, lane: &mut Lane, paths: &mut Paths, document: &mut Document) -> Result<()> {
+        let loop_ns = empty_loop(lane);
+        if lane.shares_core {
+            document.warn("shared_core", "threads share a core: each yields it to the others while it waits");
         }
+        if lane.test.keeps_more_than_the_device(Transport::Rdma) {
+            document.note(
+                "outstanding_reads",
+                format!(
+                    "the device has at most -o {} of the {} outstanding on the wire; the others wait in its queue, and \
+                     their latencies count that",
+                    lane.test.outstanding_reads, lane.test.load.depth
+                ),
+            );
+        }
+        self.process.observer.connected(document);
+        let (sizes, load) = (lane.test.sizes.clone(), lane.test.load.clone());
+        let transports = lane.test.transports.clone();
+        let of = sizes.len() * transports.len() * (1 + load.rate_shares.len());
+        let mut run = Run { lane, paths, document, loop_ns, of };
+        for size in sizes {
+            let mut rates = Vec::new();
+            for &transport in &transports {
+                rates.push(self.point(&mut run, Place { transport, size, rate: load.rate_per_s })?);
+            }
+            for share in &load.rate_shares {
+                for (&transport, closed) in transports.iter().zip(&rates) {
+                    let rate = Some(three_digits(closed.unwrap_or(0.0) * share));
+                    self.point(&mut run, Place { transport, size, rate })?;
+                }
+            }
+        }
+        lane.control.set_step(Step::Results);
+        document.finish();
+        lane.control.send(&Command::Finish { status: document.status })?;
+        lane.control.barrier("finished", STEP)
+    }
+
+    /// Measures a point, and returns the rate it achieved.
+    fn point(&self, run: &mut Run<'_>, place: Place) -> Result<Option<f64>> {
+        let Run { lane, paths, document, loop_ns, of } = run;
+        let (Place { transport, size, rate }, observer) = (place, self.process.observer);
+        if let Some(rate) = rate {
+            lane.test
+                .check_rate(rate)
+                .map_err(|error| Error { kind: Kind::Failed, ..error.at(Step::Measure) })?;
+        }
+        observer.measuring(&self.name(place), document.results.len(), *of);
+        lane.control.set_step(Step::Measure);
+        lane.control.send(&Command::Point { transport, size })?;
+        let mut recorder = Recorder { offered_per_s: rate, ..Recorder::default() };
+        let point = AtClient { lane, paths, transport, size, recorder: &mut recorder };
+        let outcome = point.run();
+        let mut row = row(lane, transport, size, &recorder, outcome.as_ref().ok(), *loop_ns);
+        if let Err(error) = outcome {
+            match error.kind {
+                Kind::Invalid => row.validity.invalid(&error.message),
+                _ => row.validity.disturbed("the run ended early"),
+            }
+            if row.messages > 0 {
+                document.add_row(row);
+            }
+            return Err(error);
+        }
+        disturbances(document, &mut row);
+        send_row(&mut lane.control, row.clone())?;
+        let achieved = row.achieved_per_s;
+        document.add_row(row);
+        if ends_point(&lane.test, document.results.len()) {
+            observer.measured(document);
+        }
+        Ok(achieved)
+    }
+
+    fn name(&self, place: Place) -> String {
+        let path = match place.transport {
+            Transport::Rdma => "rdma",
+            Transport::Tcp => "tcp",
+        };
+        let rate = place.rate.map(|rate| format!(" at {}/s", format_rate(rate))).unwrap_or_default();
+        format!("{} {} over {path}{rate}", self.plan.test.binary(), format_size(place.size))
     }
 }
 
-impl AtClient<'_> {
-    fn over<O: Op, W: Waiting>(self) -> Result<Measured> {
-        // Who asks for data sends nothing that would be worth lending.
-        if self.transport == Transport::Tcp && self.lane.test.tcp.zero_copy && !O::FACTS.pulls() {
-            self.sending::<O, W, tcp::Lent>()
-        } else {
-            self.sending::<O, W, tcp::Copied>()
-        }
-    }
-
-    fn sending<O: Op, W: Waiting, S: tcp::Sending>(self) -> Result<Measured> {
-        let Self { lane, paths, transport, size: bytes, recorder } = self;
-        let missing = || Error::failed(Step::Measure, "the path of this point was not connected");
-        let (pulls, size) = (O::FACTS.pulls(), bytes as usize);
-        match (transport, lane.test.shape) {
-            (Transport::Rdma, Shape::Latency) => {
-                let rdma = paths.rdma.first_mut().ok_or_else(missing)?;
-                if const { O::FACTS.runs_over(Connection::Uc) } && lane.may_lose(transport) {
-                    let mut path = rdma::Lossy::<O, W, false>::new(rdma, size);
-                    return lossy::latency_client(lane, &mut path, transport, bytes, &mut recorder.histogram);
-                }
-                if lane.test.is_pipelined() {
-                    let mut path = rdma::Pipelined::<O, W>::new(rdma, size);
-                    return pipeline::client::<_, W>(lane, &mut path, transport, recorder);
-                }
-                let mut path = rdma::PingPong::<O, W>::new(rdma, size);
-                phase::latency_client(lane, &mut path, transport, &mut recorder.histogram)
-            }
-            (Transport::Tcp, Shape::Latency) => {
-                let tcp = paths.tcp.first().ok_or_else(missing)?;
-                if lane.test.is_pipelined() {
-                    let mut path = tcp::Pipelined::<O, W>::new(tcp, size, lane.test.load.depth as usize)?;
-                    return pipeline::client::<_, W>(lane, &mut path, transport, recorder);
-                }
-                let mut path = tcp::PingPong::<O, W, S>::new(tcp, size)?;
-                phase::latency_client(lane, &mut path, transport, &mut recorder.histogram)
-            }
-            (Transport::Rdma, Shape::Bandwidth) => {
-                let rdma = paths.rdma.iter_mut();
-                match (lane.test.qps, lane.test.post_list) {
-                    (1, 1) => {
-                        let paths = rdma.map(|rdma| rdma::Streamer::<O, W, Single>::new(rdma, size));
-                        stream_over_rdma::<O, _, W>(lane, paths.collect(), recorder)
-                    }
-                    (1, _) => {
-                        let paths = rdma.map(|rdma| rdma::Streamer::<O, W, Lists>::new(rdma, size));
-                        stream_over_rdma::<O, _, W>(lane, paths.collect(), recorder)
-                    }
-                    (_, 1) => {
-                        let paths = rdma.map(|rdma| rdma::Spreader::<O, W, Single>::new(rdma, size));
-                        stream_over_rdma::<O, _, W>(lane, paths.collect(), recorder)
-                    }
-                    _ => {
-                        let paths = rdma.map(|rdma| rdma::Spreader::<O, W, Lists>::new(rdma, size));
-                        stream_over_rdma::<O, _, W>(lane, paths.collect(), recorder)
-                    }
-                }
-            }
-            (Transport::Tcp, Shape::Bandwidth) => {
-                let slots = rdma::Layout::of(&lane.test)?.slots;
-                let paths = paths.tcp.iter_mut().map(|tcp| tcp::Streamer::<O, W, S>::new(tcp, size, slots));
-                stream::<_, W>(lane, paths.collect::<Result<_>>()?, transport, pulls, recorder)
-            }
-        }
-    }
+/// A run under way.
+struct Run<'a> {
+    lane: &'a mut Lane,
+    paths: &'a mut Paths,
+    document: &'a mut Document,
+    loop_ns: Option<f64>,
+    /// Points in all.
+    of: usize,
 }
 
-/// A bandwidth point over RDMA. Where messages may be lost and their receiver is told of them, that measures it; such
-/// tests have one thread.
-fn stream_over_rdma<O: Op, P: Stream + Payload + Counted + Send, W: Waiting>(
-    lane: &mut Lane,
-    mut paths: Vec<P>,
-    recorder: &mut Recorder,
-) -> Result<Measured> {
-    let is_told =
-        const { O::FACTS.runs_over(Connection::Uc) && matches!(O::FACTS.arrival, Arrival::RecvCompletion) };
-    match &mut paths[..] {
-        [path] if is_told && lane.may_lose(Transport::Rdma) => {
-            lossy::bandwidth_client(lane, path, Transport::Rdma)
-        }
-        _ => stream::<_, W>(lane, paths, Transport::Rdma, O::FACTS.pulls(), recorder),
-    }
-}
-
-/// A bandwidth point over one path, or over one of each thread.
-fn stream<P: Stream + Payload + Counted + Send, W: Waiting>(
-    lane: &mut Lane,
-    mut paths: Vec<P>,
+/// What is measured next.
+#[derive(Clone, Copy)]
+struct Place {
     transport: Transport,
-    pulls: bool,
-    recorder: &mut Recorder,
-) -> Result<Measured> {
-    if let [path] = &mut paths[..] {
-        return phase::bandwidth_client::<_, W>(lane, path, transport, pulls, recorder);
+    size: u64,
+    /// Of an open loop.
+    rate: Option<f64>,
+}
+
+/// A rate that a person can read: what is measured is not known to more digits.
+fn three_digits(rate: f64) -> f64 {
+    let unit = 10f64.powi(rate.max(1.0).log10() as i32 - 2);
+    (rate / unit).round() * unit
+}
+
+/// Tells the server of a row, in messages that a frame takes: the distribution of an interval has some 80 kB at most.
+fn send_row(control: &mut Control, mut row: ResultRow) -> Result<()> {
+    let payloads = row.take_interval_payloads();
+    if payloads.iter().any(Option::is_some) {
+        for payloads in payloads.chunks(8) {
+            control.send(&Command::Payloads(payloads.to_vec()))?;
+        }
     }
-    let measured = threads::bandwidth_client(lane, &mut paths, transport, pulls, &mut recorder.threads);
-    recorder.sample = together(&recorder.threads, &lane.clock);
-    measured
+    control.send(&Command::Row(Box::new(row)))
 }
 
 /// What the loop of this test costs on this core when the path costs nothing.
-pub(super) fn empty_loop(lane: &Lane) -> Option<f64> {
-    fn on<T: Ticks>(ticks: T, lane: &Lane) -> Option<f64> {
-        match lane.test.shape {
-            Shape::Latency if lane.test.is_pipelined() => {
-                floor::pipeline_ns(ticks, &lane.clock, &lane.watch())
-            }
-            Shape::Latency => floor::loop_ns(ticks, &lane.clock, &lane.watch()),
-            Shape::Bandwidth => floor::stream_ns(ticks, &lane.clock, &lane.watch()),
+fn empty_loop(lane: &Lane) -> Option<f64> {
+    let (clock, watch) = (&lane.clock, &lane.watch());
+    match lane.test.shape {
+        // The loop proper is compiled for its clock.
+        Shape::Latency if lane.test.is_pipelined() => {
+            with_ticks!(lane, ticks => floor::pipeline_ns(ticks, clock, watch))
         }
-    }
-    match lane.clock.source() {
-        ClockSource::MonotonicRaw => on(Raw, lane),
-        ClockSource::Tsc | ClockSource::Cntvct => on(Counter, lane),
+        Shape::Latency => with_ticks!(lane, ticks => floor::loop_ns(ticks, clock, watch)),
+        Shape::Bandwidth => floor::stream_ns(clock.source(), clock, watch),
     }
 }

@@ -19,7 +19,8 @@ use crate::transport::tcp::Tcp;
 pub struct Paths {
     /// Connected queue pairs of each thread.
     pub rdma: Vec<Rdma>,
-    /// Connected socket of each thread.
+    /// Connected socket of each thread; where messages go both ways, one for those of the client and one for those of the
+    /// server.
     pub tcp: Vec<Tcp>,
 }
 

@@ -7,6 +7,8 @@ use crate::measure::Epoch;
 use crate::plan::{Plan, Role};
 use crate::result::{Document, Tool};
 
+mod at_client;
+mod both;
 mod client;
 mod ends;
 mod establish;
@@ -15,7 +17,6 @@ mod loopback;
 mod lossy;
 mod phase;
 mod pipeline;
-mod points;
 mod row;
 mod server;
 mod team;

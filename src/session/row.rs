@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::both;
 use super::lane::{COPIED, LENT, Lane, NOT_READY};
 use super::phase::Measured;
 use crate::measure::clock::TOLERATED_PPM;
@@ -56,7 +57,7 @@ pub fn row(
         depth: test.load.depth,
         threads: test.threads,
         wait: test.wait,
-        direction: Direction::Unidirectional,
+        direction: if test.bidirectional { Direction::Bidirectional } else { Direction::Unidirectional },
         offered_per_s: recorder.offered_per_s,
     };
     let by_receiver = lane.may_lose(transport) && test.is_measured_by_receiver();
@@ -123,7 +124,7 @@ pub fn row(
             }
         }
     }
-    row
+    if test.bidirectional { both::of_both(row, &recorder.sample, measured) } else { row }
 }
 
 /// The first `rows` rows of a run end with all rows of a point. Each path has its own rates in a sweep.

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use super::both::AtEnd;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, PollCosts, STEP};
 use super::row::ends_point;
 use super::{Process, client, ends, lossy, phase, threads};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
-use crate::measure::{Clock, Sink, Sleep, Spin, Waiting};
+use crate::measure::{BandwidthSample, Clock, Sink, Sleep, Spin, Waiting};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{Control, Identity, Incoming, Listener, Token};
 use crate::ops::{Arrival, Op, Peer, Visitor};
@@ -217,7 +218,7 @@ impl<'a> Server<'a> {
             end.device = None;
         }
         if test.measures(Transport::Tcp) {
-            for _ in 0..test.threads {
+            for _ in 0..test.connections() {
                 let stream = self.accept_data(lane)?;
                 let (control, numa) = (&mut lane.control, self.plan.site.numa);
                 let tcp = establish::connect_tcp(control, stream, &test, Side::Server, numa)?;
@@ -284,7 +285,12 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
                     ));
                 }
                 let verb = lane.test.verb;
-                verb.visit(AtServer { lane, paths, transport, size })?;
+                if lane.test.bidirectional {
+                    let sample = &mut BandwidthSample::default();
+                    verb.visit(AtEnd { lane, paths, transport, size, sample })?;
+                } else {
+                    verb.visit(AtServer { lane, paths, transport, size })?;
+                }
             }
             Command::Payloads(more) => {
                 payloads.extend(more);
@@ -329,10 +335,9 @@ impl Visitor for AtServer<'_> {
     type Output = Result<()>;
 
     fn visit<O: Op>(self) -> Result<()> {
-        match (self.lane.test.wait, self.lane.shares_core) {
-            (Wait::Busy, false) => self.over::<O, Spin<false>>(),
-            (Wait::Busy, true) => self.over::<O, Spin<true>>(),
-            (Wait::Events, _) => self.over::<O, Sleep>(),
+        match self.lane.test.wait {
+            Wait::Busy => self.over::<O, Spin>(),
+            Wait::Events => self.over::<O, Sleep>(),
         }
     }
 }

@@ -5,7 +5,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use crate::error::{Error, Result, Step};
 use crate::host::{self, HugePages};
 use crate::ops::Arrival;
-use crate::plan::{Connection, MemoryKind, Site, Test, Transport};
+use crate::plan::{Connection, MemoryKind, Shape, Site, Test, Transport};
 use crate::transport::rdma::{Layout, Port};
 use crate::units::format_size;
 use crate::verbs::{OnDemandPaging, Placement, Transport as Service};
@@ -70,18 +70,19 @@ fn huge_pages() -> Result<HugePages> {
 }
 
 /// The registered buffer is there all the time, and the socket's beside it while a point is measured: out and in are two
-/// of their own in a latency test.
+/// of their own in a latency test, and where messages go both ways.
 fn check_huge_pages(test: &Test) -> Result<()> {
     let HugePages { page_bytes, available } = huge_pages()?;
     let layout = Layout::of(test)?;
     let pages = |transport, share: u64| {
         let bytes = match transport {
             Transport::Rdma => layout.bytes(),
+            Transport::Tcp if test.bidirectional => 2 * layout.stride * layout.slots,
             Transport::Tcp => layout.stride * layout.slots,
         };
         if test.measures(transport) { (bytes as u64 / share).div_ceil(page_bytes as u64) * share } else { 0 }
     };
-    let sockets = if test.shape == crate::plan::Shape::Latency { 2 } else { 1 };
+    let sockets = if test.shape == Shape::Latency || test.bidirectional { 2 } else { 1 };
     let needed = pages(Transport::Rdma, 1) + pages(Transport::Tcp, sockets);
     if needed <= available {
         return Ok(());

@@ -56,7 +56,10 @@ pub trait Aside {
     ///
     /// # Errors
     /// `Invalid`: there are bytes that neither a message nor [`Aside::prepare`] has written.
-    fn landed(&mut self, checked: &Checked) -> Result<u64, Error>;
+    fn landed(&mut self, checked: &Checked) -> Result<u64, Error> {
+        // Where none is lost.
+        Ok(checked.count)
+    }
 }
 
 /// Messages that have come over a path that may lose some of them.
@@ -66,6 +69,25 @@ pub trait Gaps: Payload {
     /// # Errors
     /// `Invalid`: one is none of these, or has come twice.
     fn check_among(&mut self, messages: &Checked) -> Result<(), Error>;
+}
+
+/// The buffers of a path that carries messages both ways at once.
+pub trait Exchanged {
+    /// This end is told of each message that arrives.
+    const IS_TOLD: bool;
+    /// Messages of one direction that have buffers of their own.
+    fn slots(&self) -> u64;
+    /// The number of the next message that this end posts, on each queue pair or on the connection.
+    fn sent(&self) -> Vec<u64>;
+    /// Writes the patterns of the next `count` messages of either direction into the buffers of this end that they come
+    /// from.
+    fn stamp(&mut self, count: u64);
+    /// Looks at what a phase left behind in which the peer posted as many messages on `each` queue pair; where both ends
+    /// posted `checked` ones after [`Exchanged::stamp`], at their payload.
+    ///
+    /// # Errors
+    /// `Invalid`: it is not what must be there.
+    fn check(&mut self, each: &[u64], checked: Option<u64>) -> Result<(), Error>;
 }
 
 /// What a path counted besides messages.

@@ -3,6 +3,9 @@
 use crate::error::{Error, Step};
 use crate::verbs::Region;
 
+/// Sets the patterns of the server's direction apart from those of the client's, where messages go both ways.
+pub const WAY_BACK: u64 = 0xa076_1d64_78bd_642f;
+
 /// Bytes copied at a time between a region and the stack.
 const CHUNK: usize = 4096;
 

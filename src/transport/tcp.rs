@@ -18,6 +18,7 @@ use crate::plan::{Side, Test, Wait};
 use crate::transport::{Counted, Payload, Tally};
 use crate::verbs::{Bytes, Placement};
 
+mod duplex;
 mod options;
 mod ping_pong;
 mod pipeline;
@@ -25,6 +26,7 @@ mod ring;
 mod sending;
 mod taker;
 
+pub use duplex::Duplex;
 pub use options::{Granted, check};
 pub use ping_pong::PingPong;
 pub use pipeline::Pipelined;
@@ -61,7 +63,8 @@ impl Tcp {
         let wait = test.wait;
         let set_up = || -> std::io::Result<()> {
             stream.set_nodelay(true)?;
-            stream.set_nonblocking(wait == Wait::Busy)?;
+            // Who sends and takes at once must never be held up by one of them.
+            stream.set_nonblocking(wait == Wait::Busy || test.bidirectional)?;
             stream.set_read_timeout(Some(BLOCKED))?;
             stream.set_write_timeout(Some(BLOCKED))
         };
@@ -94,7 +97,7 @@ impl Tcp {
         let mut wait = W::default();
         let mut since = None;
         loop {
-            for empty in 0..W::POLLS {
+            for empty in 0..W::polls(watch) {
                 match io(&self.stream) {
                     Ok(0) => return Err(closed()),
                     Ok(moved) => {
@@ -106,7 +109,7 @@ impl Tcp {
                     Err(error) => return Err(failed(&error)),
                 }
             }
-            tally.empty_polls += u64::from(W::POLLS);
+            tally.empty_polls += u64::from(W::polls(watch));
             if W::SLEEPS {
                 // The call slept, and nothing came.
                 watch.look(&mut since)?;

@@ -12,9 +12,9 @@ use verbmark::measure::{LatencyHistogram, Stop};
 use verbmark::ops::Verb;
 use verbmark::plan::{Load, Test};
 use verbmark::result::{
-    Arrivals, Bandwidth, Basis, Buffers, ClockFacts, Connection, CpuUse, Device, Direction, Document, End,
-    Floor, Gid, GidType, LinkLayer, MemoryKind, Point, Process, ResultRow, RowInterval, Shape, Side, TcpEnd,
-    TcpOptions, TestRecord, Tool, Transport, Wait,
+    Arrivals, Bandwidth, Basis, Buffers, ClockFacts, Connection, CpuUse, Device, Direction, DirectionRow,
+    Document, End, Floor, Gid, GidType, LinkLayer, MemoryKind, Overlap, Point, Process, ResultRow,
+    RowInterval, Shape, Side, Span, TcpEnd, TcpOptions, TestRecord, Tool, Transport, Wait,
 };
 
 pub const RUN_ID: &str = "0123456789abcdef0123456789abcdef";
@@ -108,6 +108,7 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         signal_every: 32,
         post_list: 1,
         cqe_batch: 16,
+        bidirectional: false,
         qps: 1,
         shared_receive: false,
         buffers: None,
@@ -234,6 +235,35 @@ pub fn bandwidth() -> Document {
     document
 }
 
+/// Two directions, the server's with 1 % less; how the clocks stand is known for RDMA alone.
+pub fn bidirectional() -> Document {
+    let test = Test { bidirectional: true, ..test(Verb::Write, Shape::Bandwidth, &[65536]) };
+    let mut document = agreed("write_bw", &test);
+    for (transport, messages, uncertainty_ns) in
+        [(Transport::Rdma, 746_000, 4_100), (Transport::Tcp, 74_000, 12_000_000)]
+    {
+        let row = bandwidth_row(transport, 65536, messages);
+        let direction = |from, messages, start_s| {
+            let intervals = row.intervals.clone();
+            let window = Duration::from_secs(1);
+            let direction = DirectionRow::new(from, 65536, messages, window, intervals);
+            DirectionRow { start_s: Some(start_s), ..direction }
+        };
+        let directions = vec![
+            direction(Side::Client, messages, 0.25),
+            direction(Side::Server, messages / 100 * 99, 0.2501),
+        ];
+        let span = |start_ns| Span { start_ns, length_ns: 1_000_000_000 };
+        let overlap = Overlap::of(span(250_000_000), span(250_100_000), -1_234_567, uncertainty_ns);
+        let mut row = row.with_directions(directions, Some(overlap));
+        row.point.direction = Direction::Bidirectional;
+        row.id = row.point.id(transport);
+        document.add_row(row);
+    }
+    document.finish();
+    document
+}
+
 pub fn failed_before_plan() -> Document {
     let error = Error::failed(Step::Connect, "10.7.0.2:18515: connection refused")
         .with_remedy("start `send_lat` without a host there first");
@@ -282,6 +312,7 @@ pub fn all() -> Vec<(&'static str, Document)> {
     vec![
         ("latency", latency()),
         ("bandwidth", bandwidth()),
+        ("bidirectional", bidirectional()),
         ("failed before plan", failed_before_plan()),
         ("failed mid-run", failed_mid_run()),
         ("interrupted", interrupted()),

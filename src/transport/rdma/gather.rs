@@ -6,14 +6,14 @@ use super::completion::Source;
 use super::gaps::{self, Landed};
 use super::queue::{Queue, of_id};
 use super::stream::check_completion;
-use super::{Rdma, Shape, Shared};
+use super::{Rdma, Shape, Shared, passive};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Waiting, Watch};
 use crate::ops::Op;
-use crate::transport::{Checked, Counted, Gaps, Payload, Tally};
+use crate::transport::{Aside, Checked, Counted, Gaps, Payload, Tally};
 use crate::verbs::{ReceiveRing, Srq, Wc};
 
-/// Takes messages of verb `O` that consume receives, waiting as `W` says.
+/// Takes messages of verb `O` that consume receives, waiting as `W` says. Where it has none, there is never one.
 pub struct Gatherer<'r, O, W> {
     queues: &'r mut [Queue],
     shared: &'r Shared,
@@ -39,7 +39,7 @@ enum Receives {
 /// Receives of a shared queue, which go through the slots of all queue pairs in turn, after those `posted`. Their
 /// identifier is the slot.
 pub(super) fn from_shared(srq: &Srq, shared: &Shared, posted: u64) -> ReceiveRing {
-    let slots = shared.layout.all_slots();
+    let slots = shared.landing;
     let next = (posted % slots.count as u64) as usize;
     srq.receive_ring(shared.memory.slice(0, slots.stride), slots, next, |slot| slot as u64)
 }
@@ -48,7 +48,11 @@ impl<'r, O: Op, W: Waiting> Gatherer<'r, O, W> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
         debug_assert_eq!(rdma.shared.shape, Shape::Bandwidth);
-        let Rdma { queues, shared } = rdma;
+        Self::over(&mut rdma.queues, &rdma.shared, size)
+    }
+
+    /// The same over queue pairs that have these slots.
+    pub(super) fn over(queues: &'r mut [Queue], shared: &'r Shared, size: usize) -> Self {
         let receives = match &shared.srq {
             None => Receives::Own(queues.iter().map(|queue| queue.receives(shared)).collect()),
             Some(srq) => {
@@ -92,7 +96,7 @@ impl<'r, O: Op, W: Waiting> Gatherer<'r, O, W> {
                 }
                 let at = match &self.receives {
                     Receives::Shared(_) if !O::FACTS.is_one_sided() => {
-                        wc.id() as usize * self.shared.layout.stride
+                        self.shared.landing.offset + wc.id() as usize * self.shared.layout.stride
                     }
                     // A WRITE lands where the sender says.
                     _ => queue.slot_offset(message),
@@ -129,6 +133,9 @@ impl<O: Op, W: Waiting> Sink for Gatherer<'_, O, W> {
 
     #[inline]
     fn look<const VERIFY: bool>(&mut self, _watch: &Watch<'_>) -> Result<u64, Halt> {
+        if const { !O::FACTS.consumes_receives() } {
+            return Ok(0);
+        }
         let source = Source { cq: &self.shared.recv_cq, channel: None };
         let got = source.look(&mut self.wcs, &mut self.tally.empty_polls)?;
         self.note::<VERIFY>(got)
@@ -137,7 +144,7 @@ impl<O: Op, W: Waiting> Sink for Gatherer<'_, O, W> {
 
 impl<O, W> Payload for Gatherer<'_, O, W> {
     fn slots(&self) -> u64 {
-        self.shared.layout.all_slots().count as u64
+        self.shared.landing.count as u64
     }
 
     fn positions(&self) -> Vec<u64> {
@@ -158,5 +165,21 @@ impl<O: Op, W> Gaps for Gatherer<'_, O, W> {
     fn check_among(&mut self, messages: &Checked) -> Result<()> {
         let landed = std::mem::take(&mut self.landed);
         gaps::check_among::<O>(&landed, self.queues, self.shared, self.size, messages)
+    }
+}
+
+impl<O: Op, W> Aside for Gatherer<'_, O, W> {
+    fn prepare(&mut self, messages: &Checked) {
+        passive::prepare::<O>(self.queues, self.shared, self.size, messages);
+    }
+
+    fn check(&mut self, each: &[u64], checked: Option<&Checked>) -> Result<()> {
+        match checked {
+            _ if !O::FACTS.consumes_receives() => {
+                passive::check::<O>(self.queues, self.shared, self.size, each, checked)
+            }
+            Some(checked) => Payload::check(self, checked.count),
+            None => Ok(()),
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! How the buffer of a path is divided.
 
 use crate::error::{Error, Result, Step};
-use crate::plan::{Connection, Shape, Test};
+use crate::plan::{Connection, Shape, Side, Test};
 use crate::verbs::{GRH_BYTES, Slots};
 
-/// How the buffer is divided: so many slots for each queue pair, one queue pair behind the other.
+/// How the buffer is divided: so many slots for each queue pair, one queue pair behind the other; where messages go both
+/// ways, once for each direction. A message lies at the same place at both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes from one slot to the next.
@@ -13,6 +14,8 @@ pub struct Layout {
     pub slots: usize,
     /// Queue pairs.
     pub queues: usize,
+    /// Directions in which messages go at once, 1 or 2.
+    pub directions: usize,
     /// Bytes at the start of a receive's slot that are not of the message.
     pub headroom: usize,
 }
@@ -46,11 +49,17 @@ impl Layout {
                 (slots / list * list).max(list)
             }
         };
-        let bytes = stride.checked_mul(slots).and_then(|each| each.checked_mul(queues));
+        let directions = if test.bidirectional { 2 } else { 1 };
+        let parts = queues * directions;
+        let bytes = stride.checked_mul(slots).and_then(|each| each.checked_mul(parts));
         match (usize::try_from(stride), usize::try_from(slots), bytes.map(usize::try_from)) {
-            (Ok(stride), Ok(slots), Some(Ok(_))) => {
-                Ok(Self { stride, slots, queues: test.qps as usize, headroom })
-            }
+            (Ok(stride), Ok(slots), Some(Ok(_))) => Ok(Self {
+                stride,
+                slots,
+                queues: test.qps as usize,
+                directions: directions as usize,
+                headroom,
+            }),
             _ => Err(Error::failed(
                 Step::RegisterMemory,
                 format!(
@@ -62,17 +71,28 @@ impl Layout {
 
     /// Bytes of the whole buffer.
     pub fn bytes(self) -> usize {
-        self.stride * self.slots * self.queues
+        self.all_slots(0).count * self.stride * self.directions
     }
 
-    /// The slots of one queue pair.
-    pub(super) fn slots_of(self, queue: usize) -> Slots {
-        Slots { offset: queue * self.stride * self.slots, stride: self.stride, count: self.slots }
+    /// The direction of what an end sends, and that of what it takes.
+    pub(super) fn directions_of(self, side: Side) -> (usize, usize) {
+        match (self.directions, side) {
+            (1, _) => (0, 0),
+            (_, Side::Client) => (0, 1),
+            (_, Side::Server) => (1, 0),
+        }
     }
 
-    /// All slots, one behind the other.
-    pub(super) fn all_slots(self) -> Slots {
-        Slots { offset: 0, stride: self.stride, count: self.slots * self.queues }
+    /// The slots of one queue pair for one direction.
+    pub(super) fn slots_of(self, queue: usize, direction: usize) -> Slots {
+        let Slots { offset, stride, .. } = self.all_slots(direction);
+        Slots { offset: offset + queue * stride * self.slots, stride, count: self.slots }
+    }
+
+    /// All slots of one direction, one behind the other.
+    pub(super) fn all_slots(self, direction: usize) -> Slots {
+        let count = self.slots * self.queues;
+        Slots { offset: direction * count * self.stride, stride: self.stride, count }
     }
 }
 
@@ -89,6 +109,20 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn slots_of_all_queue_pairs_and_directions_lie_apart(
+            slots in 1usize..9, queues in 1usize..9, directions in 1usize..3,
+        ) {
+            let layout = Layout { stride: 128, slots, queues, directions, headroom: 0 };
+            let each = (0..directions).flat_map(|way| (0..queues).map(move |queue| layout.slots_of(queue, way)));
+            let starts: Vec<_> = each.map(|slots| slots.offset).collect();
+            let expected: Vec<_> = (0..directions * queues).map(|part| part * slots * 128).collect();
+            prop_assert_eq!(starts, expected);
+            prop_assert_eq!(layout.bytes(), directions * queues * slots * 128);
+            let (client, server) = (layout.directions_of(Side::Client), layout.directions_of(Side::Server));
+            prop_assert_eq!(client, (server.1, server.0), "what one sends the other takes");
+        }
+
         #[test]
         fn shares_differ_by_one_and_sum_up(messages in 0u64..1_000_000, queues in 1usize..1025) {
             let shares: Vec<u64> = (0..queues).map(|queue| share(messages, queue, queues)).collect();

@@ -6,6 +6,7 @@ use crate::plan::Shape;
 use crate::verbs::{Mr, Qp, QpCaps, RemoteSlice};
 
 mod completion;
+mod duplex;
 mod gaps;
 mod gather;
 mod layout;
@@ -22,6 +23,7 @@ mod shared;
 mod spread;
 mod stream;
 
+pub use duplex::Duplex;
 pub use gather::Gatherer;
 pub use layout::{Layout, share};
 pub use lossy::Lossy;
@@ -42,6 +44,8 @@ pub use stream::{Streamer, Taker};
 pub struct Rdma {
     // Dropped first, so that the device lets go of memory and queues.
     queues: Vec<Queue>,
+    /// The same queue pairs as what takes messages, where they send at once; empty where one direction is enough.
+    taking: Vec<Queue>,
     shared: Shared,
 }
 
@@ -86,7 +90,8 @@ impl Rdma {
 
     /// Fills the receive queues, or the one they share.
     fn post_receives(&mut self) -> Result<()> {
-        let Self { queues, shared } = self;
+        let Self { queues, taking, shared } = self;
+        let queues = if taking.is_empty() { queues } else { taking };
         match (&shared.srq, shared.shape) {
             (Some(srq), Shape::Bandwidth) => {
                 gather::from_shared(srq, shared, 0).post(shared.rx_depth as usize)

@@ -11,7 +11,7 @@ use crate::verbs::{
 };
 
 /// A queue pair that talks to one of the peer's.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Pair {
     /// Of RC or UC.
     Connected(Qp),

@@ -10,6 +10,7 @@ use crate::ops::{Arrival, Verb};
 use crate::plan::{Side, Test, Wait};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
+use crate::transport::pattern::WAY_BACK;
 use crate::verbs::{Access, Address, Pd, QpCaps, QpInit, Region, Registration, RemoteSlice};
 
 /// What the other end must know to connect its queue pairs to ours.
@@ -148,6 +149,7 @@ impl Prepared {
     pub fn new(port: &Port, test: &Test, side: Side) -> Result<Self> {
         within_limits(port, test)?;
         let layout = Layout::of(test)?;
+        let (_, takes_from) = layout.directions_of(side);
         let context = port.context();
         let pd = context.alloc_pd()?;
         let access = access(test.verb);
@@ -156,7 +158,9 @@ impl Prepared {
         let memory = pd.register_as(region, access, how)?;
         let sleeps = test.wait == Wait::Events;
         let channel = || if sleeps { context.create_channel().map(Some) } else { Ok(None) };
-        let (send_channel, recv_channel) = (channel()?, channel()?);
+        let send_channel = channel()?;
+        // Who sends and takes at once is woken by either.
+        let recv_channel = if test.bidirectional { send_channel.clone() } else { channel()? };
         let (sends, receives) = completions(test);
         let send_cq = context.create_cq(sends as u32, send_channel.as_ref())?;
         let recv_cq = context.create_cq(receives as u32, recv_channel.as_ref())?;
@@ -181,6 +185,7 @@ impl Prepared {
             srq,
             memory,
             layout,
+            landing: layout.all_slots(takes_from),
             remote: RemoteSlice { addr: 0, rkey: 0 },
             shape: test.shape,
             seed: test.payload_seed,
@@ -237,12 +242,22 @@ impl Prepared {
         let grh = choice.route(self.shared.side, test)?;
         let address = Address { port: self.port, lid: remote.lid, service_level: test.service_level, grh };
         let way = Way { pd: &self.pd, address, mtu: choice.mtu, test, reads };
+        let (layout, side) = (self.shared.layout, self.shared.side);
+        let (sends_to, takes_from) = layout.directions_of(side);
         let mut queues = Vec::with_capacity(ours);
         for (index, ((made, psn), peer)) in self.pairs.into_iter().zip(&remote.pairs).enumerate() {
-            let slots = self.shared.layout.slots_of(index);
+            let slots = self.shared.layout.slots_of(index, sends_to);
             queues.push(Queue::new(made.connect(psn, *peer, &way)?, index, slots, self.signal_every));
         }
-        let mut rdma = Rdma { queues, shared: self.shared };
+        let mut taking = Vec::new();
+        if test.bidirectional {
+            let all = queues.iter().enumerate();
+            taking =
+                all.map(|(index, queue)| queue.taking(index, layout.slots_of(index, takes_from))).collect();
+            let back = if side == Side::Server { &mut queues } else { &mut taking };
+            back.iter_mut().for_each(|queue| queue.salt = WAY_BACK);
+        }
+        let mut rdma = Rdma { queues, taking, shared: self.shared };
         rdma.post_receives()?;
         Ok(rdma)
     }

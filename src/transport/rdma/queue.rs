@@ -26,6 +26,8 @@ pub struct Queue {
     landing: usize,
     /// What the identifiers of its sends have besides the number.
     pub(super) tag: u64,
+    /// What sets the patterns of its direction apart.
+    pub(super) salt: u64,
     pub(super) signal_every: u32,
     /// Sends until the next one that asks for a completion.
     pub(super) until_signal: u32,
@@ -44,6 +46,7 @@ impl Queue {
             slots,
             landing: slots.offset + slots.count / 2 * slots.stride,
             tag: (index as u64) << NUMBER_BITS,
+            salt: 0,
             signal_every,
             until_signal: signal_every,
             end: u64::MAX,
@@ -52,6 +55,11 @@ impl Queue {
             receives_posted: 0,
             taken: 0,
         }
+    }
+
+    /// The same queue pair as one that only takes messages, into these slots.
+    pub(super) fn taking(&self, index: usize, slots: Slots) -> Self {
+        Self::new(self.qp.clone(), index, slots, self.signal_every)
     }
 
     /// Counts one more send. Whether it asks for a completion: each `signal_every`th does, so that no more than that
@@ -109,7 +117,7 @@ impl Queue {
 
     /// The seed of the patterns of its messages.
     fn seed(&self, seed: u64) -> u64 {
-        seed ^ self.tag
+        seed ^ self.tag ^ self.salt
     }
 
     /// Writes the patterns of `count` messages of a bandwidth test from `first` on into their slots: `others` than are

@@ -2,7 +2,7 @@
 
 use super::Layout;
 use crate::plan::{Shape, Side};
-use crate::verbs::{Channel, Cq, Mr, RemoteSlice, Srq};
+use crate::verbs::{Channel, Cq, Mr, RemoteSlice, Slots, Srq};
 
 /// What all queue pairs of a path have together.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub struct Shared {
     pub(super) srq: Option<Srq>,
     pub(super) memory: Mr,
     pub(super) layout: Layout,
+    /// Where shared receives go.
+    pub(super) landing: Slots,
     /// Start and key of the peer's buffer.
     pub(super) remote: RemoteSlice,
     pub(super) shape: Shape,

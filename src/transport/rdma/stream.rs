@@ -1,16 +1,17 @@
 //! The data path of bandwidth tests over one queue pair: the end that posts, and the end that takes.
 
 use std::marker::PhantomData;
+use std::slice;
 
 use super::completion::Source;
 use super::gaps::{self, Landed};
 use super::posting::Posting;
 use super::queue::Queue;
-use super::{Rdma, Shape, Shared};
+use super::{Rdma, Shape, Shared, passive};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Stream, Waiting, Watch};
 use crate::ops::Op;
-use crate::transport::{Checked, Counted, Gaps, Payload, Tally};
+use crate::transport::{Aside, Checked, Counted, Gaps, Payload, Tally};
 use crate::verbs::{ReceiveRing, Wc};
 
 /// Posts messages of verb `O` as `P` hands them over, waiting for completions as `W` says.
@@ -28,8 +29,11 @@ impl<'r, O: Op, W: Waiting, P: Posting> Streamer<'r, O, W, P> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
         debug_assert_eq!(rdma.shared.shape, Shape::Bandwidth);
-        let Rdma { queues, shared } = rdma;
-        let queue = &mut queues[0];
+        Self::over(&mut rdma.queues[0], &rdma.shared, size)
+    }
+
+    /// The same over a queue pair that has these slots.
+    pub(super) fn over(queue: &'r mut Queue, shared: &'r Shared, size: usize) -> Self {
         let posting = P::new::<O>(queue, shared, size);
         let wcs = vec![Wc::EMPTY; shared.cqe_batch].into();
         Self { queue, shared, posting, wcs, size, tally: Tally::default(), _types: PhantomData }
@@ -104,7 +108,7 @@ impl<O: Op, W, P> Payload for Streamer<'_, O, W, P> {
     }
 }
 
-/// Takes messages that consume receives.
+/// Takes messages that consume receives. Where verb `O` has none, there is never one.
 pub struct Taker<'r, O, W> {
     queue: &'r mut Queue,
     shared: &'r Shared,
@@ -121,8 +125,11 @@ impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
         debug_assert_eq!(rdma.shared.shape, Shape::Bandwidth);
-        let Rdma { queues, shared } = rdma;
-        let queue = &mut queues[0];
+        Self::over(&mut rdma.queues[0], &rdma.shared, size)
+    }
+
+    /// The same over a queue pair that has these slots.
+    pub(super) fn over(queue: &'r mut Queue, shared: &'r Shared, size: usize) -> Self {
         let receives = queue.receives(shared);
         let wcs = vec![Wc::EMPTY; shared.cqe_batch].into();
         let (landed, tally) = (Vec::new(), Tally::default());
@@ -181,6 +188,9 @@ impl<O: Op, W: Waiting> Sink for Taker<'_, O, W> {
 
     #[inline]
     fn look<const VERIFY: bool>(&mut self, _watch: &Watch<'_>) -> Result<u64, Halt> {
+        if const { !O::FACTS.consumes_receives() } {
+            return Ok(0);
+        }
         let source = Source { cq: &self.shared.recv_cq, channel: None };
         match source.look(&mut self.wcs, &mut self.tally.empty_polls)? {
             0 => Ok(0),
@@ -213,5 +223,21 @@ impl<O: Op, W> Gaps for Taker<'_, O, W> {
         let landed = std::mem::take(&mut self.landed);
         let queue = std::slice::from_ref(&*self.queue);
         gaps::check_among::<O>(&landed, queue, self.shared, self.size, messages)
+    }
+}
+
+impl<O: Op, W> Aside for Taker<'_, O, W> {
+    fn prepare(&mut self, messages: &Checked) {
+        passive::prepare::<O>(slice::from_ref(self.queue), self.shared, self.size, messages);
+    }
+
+    fn check(&mut self, each: &[u64], checked: Option<&Checked>) -> Result<()> {
+        match checked {
+            _ if !O::FACTS.consumes_receives() => {
+                passive::check::<O>(slice::from_mut(self.queue), self.shared, self.size, each, checked)
+            }
+            Some(checked) => Payload::check(self, checked.count),
+            None => Ok(()),
+        }
     }
 }
