@@ -1,6 +1,6 @@
 //! What a test that streams both ways at once goes with.
 
-use super::{Shape, Test};
+use super::{Connection, Shape, Test};
 use crate::error::{Error, Result};
 
 impl Test {

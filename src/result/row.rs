@@ -204,7 +204,11 @@ impl ResultRow {
             }
         };
         if self.bandwidth.is_some() {
-            expect(self.limited_by.is_some(), "limited_by", "an end did not count what a verdict rests on");
+            let undecided = match self.point.direction {
+                Direction::Unidirectional => "an end did not count what a verdict rests on",
+                Direction::Bidirectional => "no verdict is drawn where both ends send and take",
+            };
+            expect(self.limited_by.is_some(), "limited_by", undecided);
         }
         expect(self.window_s.is_some(), "window_s", "the run ended before the window closed");
         expect(self.achieved_per_s.is_some(), "achieved_per_s", "the run ended before the window closed");
@@ -235,7 +239,14 @@ impl ResultRow {
                     expect(cpu.user_ns.is_some(), &format!("cpu.{end}.user_ns"), short);
                     expect(cpu.system_ns.is_some(), &format!("cpu.{end}.system_ns"), short);
                     if self.bandwidth.is_some() {
-                        let untimed = "this end takes no part, or shares its core with the other";
+                        let untimed = match self.point.direction {
+                            Direction::Unidirectional => {
+                                "this end takes no part, or shares its core with the other"
+                            }
+                            Direction::Bidirectional => {
+                                "what an empty poll of both directions costs is not known"
+                            }
+                        };
                         expect(cpu.idle_share.is_some(), &format!("cpu.{end}.idle_share"), untimed);
                     }
                 }

@@ -114,7 +114,7 @@ pub fn row(
         row.cpu.server = measured.report.cpu;
         row.counters.client = measured.cost.counters.clone();
         row.counters.server = measured.report.counters.clone();
-        if test.shape == Shape::Bandwidth {
+        if test.shape == Shape::Bandwidth && !test.bidirectional {
             row.limited_by = limited_by(&evidence(&row, measured)).map(|limit| limit.name().into());
         }
         let ends = [("client", &measured.cost.disturbances), ("server", &measured.report.disturbances)];
