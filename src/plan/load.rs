@@ -137,7 +137,8 @@ impl Load {
         let largest = test.sizes.iter().copied().max().unwrap_or(1);
         if test.shape == Shape::Latency && outstanding.saturating_mul(2 * largest) > MOST_MEMORY {
             let message = format!(
-                "--depth and -q: {outstanding} messages outstanding have two buffers each, {} GiB at {largest} bytes",
+                "--depth {}: {outstanding} messages outstanding have two buffers each, which of {largest} bytes are {} GiB",
+                self.depth,
                 outstanding.saturating_mul(2 * largest) >> 30
             );
             return refuse(message, "lower --depth or -q");

@@ -63,10 +63,10 @@ fn a_stall_shows_in_every_message_that_was_due_in_the_meantime() {
 #[test]
 fn a_schedule_that_is_kept_is_achieved_as_offered() {
     for (arrivals, stop) in [
-        (Arrivals::Constant, Stop::Count(5000)),
-        (Arrivals::Poisson, Stop::Count(5000)),
-        (Arrivals::Constant, Stop::After(Duration::from_millis(50))),
-        (Arrivals::Poisson, Stop::After(Duration::from_millis(50))),
+        (Arrivals::Constant, Stop::Count(2000)),
+        (Arrivals::Poisson, Stop::Count(2000)),
+        (Arrivals::Constant, Stop::After(Duration::from_millis(20))),
+        (Arrivals::Poisson, Stop::After(Duration::from_millis(20))),
     ] {
         let time = Cell::new(0);
         let mut server = Server::new(&time, 2_000);
@@ -74,16 +74,16 @@ fn a_schedule_that_is_kept_is_achieved_as_offered() {
         let (seen, histogram) = run(&mut server, 64, &pace, stop);
         assert_eq!(seen.posted, histogram.samples());
         assert_eq!(seen.missed(pace.rate_per_s), None, "{arrivals:?} {stop:?} {seen:?}");
-        let tolerated = if arrivals == Arrivals::Constant { 0.001 } else { 0.06 };
+        let tolerated = if arrivals == Arrivals::Constant { 0.001 } else { 0.14 };
         let ratio = seen.achieved_per_s() / pace.rate_per_s;
         assert!((ratio - 1.0).abs() < tolerated, "{arrivals:?} {stop:?}: {ratio}");
         if arrivals == Arrivals::Constant {
-            assert_eq!((seen.posted, seen.late), (if stop == Stop::Count(5000) { 5000 } else { 4999 }, 0));
+            assert_eq!((seen.posted, seen.late), (if stop == Stop::Count(2000) { 2000 } else { 1999 }, 0));
             assert!(histogram.max().unwrap() < 2_100, "no queue: {:?}", histogram.max());
         } else {
             // M/D/1 at a load of a fifth waits 0.125 of a service on average.
             let mean = histogram.mean().unwrap();
-            assert!((2_150.0..2_400.0).contains(&mean), "{mean}");
+            assert!((2_100.0..2_500.0).contains(&mean), "{mean}");
         }
     }
 }
