@@ -162,7 +162,7 @@ proptest! {
         let table = render(&document, width);
         let lines = grid(&table);
         let titles = lines.first().copied().unwrap_or_default().replace("slowest 100 ms", "slowest_100_ms")
-            .replace("cpu ns/msg (client,", "cpu_ns/msg_(client,");
+            .replace("cpu ns/msg (client,", "cpu_ns/msg_(client,").replace("limited by", "limited_by");
         let ends = titles.char_indices().skip(titles.find("transport").unwrap_or(0) + 9)
             .filter(|(i, c)| *c != ' ' && matches!(titles.as_bytes().get(i + 1), None | Some(b' ')))
             .map(|(i, _)| i + 1);

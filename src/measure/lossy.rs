@@ -50,30 +50,24 @@ pub fn initiate<P: LossyTrip, T: Ticks, const VERIFY: bool>(
     histogram: &mut LatencyHistogram,
     trips: &mut Trips,
 ) -> Result<(), Halt> {
+    let opened = ticks.now();
     let end = trips.begun.saturating_add(limit.messages);
-    let deadline = ticks.now().saturating_add(clock.ticks(limit.span));
-    let mut pace = Pace { ticks, clock, deadline, end, patience, silent_since: None };
-    let mut is_over = false;
-    let mut block = [0u64; BLOCK];
-    while trips.begun < end && !is_over {
-        let before = trips.made;
-        let outcome = pace.fill::<P, VERIFY>(path, &mut block, watch, trips);
-        let used = (trips.made - before) as usize;
-        histogram.record_block(&mut block[..used], |taken| clock.ns(taken));
-        is_over = outcome?;
-        if watch.is_signalled() {
-            return Err(Halt::Interrupted);
-        }
-    }
-    Ok(())
+    let deadline = opened.saturating_add(clock.ticks(limit.span));
+    let mut pace =
+        Pace { ticks, clock, opened, deadline, pause: deadline, end, patience, silent_since: None };
+    let outcome = pace.fill_blocks::<P, VERIFY>(path, watch, histogram, trips);
+    histogram.close(clock.ns(ticks.now().wrapping_sub(opened)));
+    outcome
 }
 
 /// When the loop ends, and a trip.
 struct Pace<'c, T> {
     ticks: T,
     clock: &'c Clock,
-    /// In ticks.
+    /// These in ticks. At a pause something is to be done between two trips.
+    opened: u64,
     deadline: u64,
+    pause: u64,
     /// Messages sent.
     end: u64,
     patience: Duration,
@@ -82,7 +76,44 @@ struct Pace<'c, T> {
 }
 
 impl<T: Ticks> Pace<'_, T> {
-    /// Fills a block with the ticks of the trips that are made. Returns whether the loop is over.
+    fn fill_blocks<P: LossyTrip, const VERIFY: bool>(
+        &mut self,
+        path: &mut P,
+        watch: &Watch<'_>,
+        histogram: &mut LatencyHistogram,
+        trips: &mut Trips,
+    ) -> Result<(), Halt> {
+        let clock = self.clock;
+        let ns = |taken| clock.ns(taken);
+        let mut block = [0u64; BLOCK];
+        let mut held = 0;
+        loop {
+            let interval_end = self.opened.saturating_add(clock.ticks(histogram.next_interval_end()));
+            self.pause = self.deadline.min(interval_end);
+            let (before, fresh) = (trips.made, &mut block[held..]);
+            let outcome = self.fill::<P, VERIFY>(path, fresh, watch, trips);
+            let used = (trips.made - before) as usize;
+            histogram.record_all(fresh[..used].iter().map(|&taken| ns(taken)));
+            held += used;
+            if held == BLOCK {
+                histogram.note_median(&mut block, ns);
+                held = 0;
+            }
+            outcome?;
+            let now = self.ticks.now();
+            if trips.begun >= self.end || now >= self.deadline {
+                return Ok(());
+            }
+            if now >= interval_end {
+                histogram.end_interval(ns(now.wrapping_sub(self.opened)));
+            }
+            if watch.is_signalled() {
+                return Err(Halt::Interrupted);
+            }
+        }
+    }
+
+    /// Fills a block with the ticks of the trips that are made, up to the next pause.
     #[inline(never)]
     fn fill<P: LossyTrip, const VERIFY: bool>(
         &mut self,
@@ -90,26 +121,26 @@ impl<T: Ticks> Pace<'_, T> {
         block: &mut [u64],
         watch: &Watch<'_>,
         trips: &mut Trips,
-    ) -> Result<bool, Halt> {
+    ) -> Result<(), Halt> {
         for slot in block {
             while !self.trip::<P, VERIFY>(path, watch, trips, slot)? {
                 watch.look(&mut self.silent_since)?;
-                if self.is_over(trips) {
-                    return Ok(true);
+                if self.pauses(trips) {
+                    return Ok(());
                 }
             }
             self.silent_since = None;
             trips.made += 1;
-            if self.is_over(trips) {
-                return Ok(true);
+            if self.pauses(trips) {
+                return Ok(());
             }
         }
-        Ok(false)
+        Ok(())
     }
 
     #[inline(always)]
-    fn is_over(&self, trips: &Trips) -> bool {
-        trips.begun >= self.end || self.ticks.now() >= self.deadline
+    fn pauses(&self, trips: &Trips) -> bool {
+        trips.begun >= self.end || self.ticks.now() >= self.pause
     }
 
     /// One timed round trip; false if it was lost.
@@ -227,7 +258,7 @@ mod tests {
         let (control, _peer) = UnixStream::pair().unwrap();
         let watch = Watch::new(control.as_fd(), &QUIET, stall);
         let clock = Clock::calibrate(Epoch::note(), Some("tsc"));
-        let (mut histogram, mut trips) = (LatencyHistogram::new(), Trips::default());
+        let (mut histogram, mut trips) = (LatencyHistogram::with_intervals(), Trips::default());
         let patience = Duration::from_secs(1);
         let outcome = initiate::<_, _, true>(
             path,
@@ -239,6 +270,8 @@ mod tests {
             &mut histogram,
             &mut trips,
         );
+        let in_intervals: u64 = histogram.intervals().iter().map(|interval| interval.messages).sum();
+        assert_eq!(in_intervals, histogram.samples(), "the course of the run is kept as without loss");
         (outcome, trips, histogram.samples())
     }
 

@@ -214,6 +214,8 @@ pub fn initiate<P: Pipeline, W: Waiting, T: Ticks, const VERIFY: bool>(
     let (end, kept) =
         if seen.posted == limit.messages { (last_post, last_due) } else { (deadline, due.min(deadline)) };
     seen.window_ns = clock.ns(end.saturating_sub(start));
+    // One interval: to end one within would keep what is due waiting.
+    histogram.close(seen.window_ns);
     seen.share = (kept - start) as f64 / (end - start).max(1) as f64;
     seen.growth = trend.growth(gap).map(|(first, last)| (clock.ns(first), clock.ns(last)));
     outcome.map(|()| seen)
@@ -241,7 +243,8 @@ impl<W: Waiting> Idle<W> {
     #[inline]
     pub(super) fn turn(&mut self, left: u64, watch: &Watch<'_>) -> Result<bool, Halt> {
         self.turns += 1;
-        let is_time = self.turns >= W::POLLS && (left >= self.look || self.turns / MOST_PUT_OFF >= W::POLLS);
+        let is_time = self.turns >= W::polls(watch)
+            && (left >= self.look || self.turns / MOST_PUT_OFF >= W::polls(watch));
         if !is_time {
             return Ok(false);
         }

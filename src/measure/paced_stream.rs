@@ -208,7 +208,7 @@ mod tests {
         let load = Load { depth: 64, warm_up: Limit { messages: 10, span: Duration::from_millis(1) }, stop };
         let ticks = Virtual(&time);
         let seen = with_watch(|watch, clock| {
-            stream::<_, Spin<false>, _>(&mut link, ticks, clock, &load, &pace, watch, &mut sample)
+            stream::<_, Spin, _>(&mut link, ticks, clock, &load, &pace, watch, &mut sample)
         });
         assert_eq!((link.posted, link.ends.len()), (sample.posted, 0), "nothing is left behind");
         assert!(link.deepest <= 64);

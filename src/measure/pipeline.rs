@@ -187,7 +187,10 @@ pub fn initiate<P: Pipeline, T: Ticks, const VERIFY: bool>(
     histogram: &mut LatencyHistogram,
 ) -> Result<u64, Halt> {
     let mut pending = Pending::new();
+    let opened = ticks.now();
     let outcome = keep::<P, T, VERIFY>(path, ticks, clock, depth, limit, watch, histogram, &mut pending);
+    // One interval: to end one within would keep the messages outstanding waiting.
+    histogram.close(clock.ns(ticks.now().wrapping_sub(opened)));
     pending.record_rest(clock, histogram, |_| {});
     outcome
 }

@@ -40,6 +40,8 @@ pub struct Watch<'a> {
     heeds: PollFlags,
     signalled: &'a AtomicBool,
     stall: Duration,
+    /// Empty polls of a spinner between two looks, or offers of its core.
+    polls: u32,
 }
 
 /// Longest sleep between two looks. A signal that lands just before poll(2) costs at most this.
@@ -49,7 +51,7 @@ impl<'a> Watch<'a> {
     /// `control` becomes readable when the peer speaks or dies; `signalled` is set by a signal; `stall` is the
     /// longest wait for any progress.
     pub fn new(control: BorrowedFd<'a>, signalled: &'a AtomicBool, stall: Duration) -> Self {
-        Self { control: Some(control), heeds: PollFlags::POLLIN, signalled, stall }
+        Self { control: Some(control), heeds: PollFlags::POLLIN, signalled, stall, polls: LOOK_EVERY }
     }
 
     /// The same, deaf to the control connection: for the rest of a phase whose end the peer has already told.
@@ -58,16 +60,26 @@ impl<'a> Watch<'a> {
         Self { control: None, ..self }
     }
 
-    /// The same, deaf to what the peer says, but not to its end: for a phase that the peer may have done with first.
+    /// The same for a thread that shares its core with one that it waits for.
     #[must_use]
-    pub fn until_gone(self) -> Self {
-        Self { heeds: PollFlags::from_bits_retain(libc::POLLRDHUP), ..self }
+    pub fn sharing_core(self) -> Self {
+        Self { polls: 1, ..self }
+    }
+
+    fn shares_core(&self) -> bool {
+        self.polls == 1
     }
 
     /// The same, with another longest wait.
     #[must_use]
     pub fn with_stall(self, stall: Duration) -> Self {
         Self { stall, ..self }
+    }
+
+    /// The same, deaf to what the peer says, but not to its end: for a phase that the peer may have done with first.
+    #[must_use]
+    pub fn until_gone(self) -> Self {
+        Self { heeds: PollFlags::from_bits_retain(libc::POLLRDHUP), ..self }
     }
 
     /// A signal has asked the process to stop.
@@ -129,10 +141,10 @@ pub trait Waiting: Default {
     const SLEEPS: bool;
 
     /// Empty polls in a row, at least 1, before [`Waiting::idle`] is called.
-    const POLLS: u32;
+    fn polls(watch: &Watch<'_>) -> u32;
 
     /// Looks around after which a wait has become a long one, so that it is worth asking the device itself.
-    const PATIENCE: u32;
+    fn patience(watch: &Watch<'_>) -> u32;
 
     /// Called when nothing came. It may ask the source for a wake-up, which is followed by another poll before any
     /// sleep, so that what came in between is not slept over.
@@ -175,9 +187,9 @@ impl Wake for Never {
     }
 }
 
-/// Polls without pause. With `YIELDS`, both ends share one core and each empty poll offers it to the other.
+/// Polls without pause; where the core is shared, each empty poll offers it to the other thread.
 #[derive(Debug, Default)]
-pub struct Spin<const YIELDS: bool> {
+pub struct Spin {
     yields: u32,
     since: Option<Instant>,
 }
@@ -185,15 +197,22 @@ pub struct Spin<const YIELDS: bool> {
 /// Empty polls between two looks: some 40 us of polling on a NIC, so that a look never falls into a short wait.
 pub(super) const LOOK_EVERY: u32 = 4096;
 
-impl<const YIELDS: bool> Waiting for Spin<YIELDS> {
+impl Waiting for Spin {
     const SLEEPS: bool = false;
-    const POLLS: u32 = if YIELDS { 1 } else { LOOK_EVERY };
-    // Some milliseconds of polling.
-    const PATIENCE: u32 = if YIELDS { 1 } else { 64 };
+
+    #[inline]
+    fn polls(watch: &Watch<'_>) -> u32 {
+        watch.polls
+    }
+
+    fn patience(watch: &Watch<'_>) -> u32 {
+        // Some milliseconds of polling. Where the core is shared, a look comes as seldom as that.
+        if watch.shares_core() { 1 } else { 64 }
+    }
 
     #[inline]
     fn idle<S: Wake>(&mut self, _source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {
-        if YIELDS {
+        if watch.shares_core() {
             std::thread::yield_now();
             self.yields = self.yields.wrapping_add(1);
             if !self.yields.is_multiple_of(LOOK_EVERY) {
@@ -214,9 +233,16 @@ pub struct Sleep {
 
 impl Waiting for Sleep {
     const SLEEPS: bool = true;
-    const POLLS: u32 = 1;
-    // One may be a wake-up; the next has slept for its whole nap.
-    const PATIENCE: u32 = 1;
+
+    #[inline]
+    fn polls(_watch: &Watch<'_>) -> u32 {
+        1
+    }
+
+    fn patience(_watch: &Watch<'_>) -> u32 {
+        // One may be a wake-up; the next has slept for its whole nap.
+        1
+    }
 
     #[inline]
     fn idle<S: Wake>(&mut self, source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {

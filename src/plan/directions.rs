@@ -22,12 +22,12 @@ impl Test {
                 "leave one of the two away",
             );
         }
-        if self.connection != Connection::Rc {
-            return refuse("-b runs over RC: it does not go with -c yet", "leave one of the two away");
+        if !self.connection.is_reliable() {
+            return refuse("-b counts on delivery, which -c RC alone gives", "leave -b or -c away");
         }
-        if self.load.rate_per_s.is_some() || !self.load.rate_shares.is_empty() {
+        if self.load.is_open() {
             return refuse(
-                "-b keeps as much outstanding as it may: it does not go with a rate yet",
+                "-b keeps both directions full: it does not go with --rate",
                 "leave one of the two away",
             );
         }

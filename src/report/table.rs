@@ -168,10 +168,16 @@ fn value(row: &ResultRow, cell: Cell, width: usize) -> String {
 /// What held the rate where it was.
 fn limit(limited_by: Option<&str>) -> String {
     match limited_by {
-        None => NONE.into(),
-        Some("receiver_not_posting") => "no receives".into(),
-        Some(word) => word.replace('_', " "),
+        Some("sender_core") => "sender core",
+        Some("receiver_core") => "receiver core",
+        Some("receiver_not_posting") => "no receives",
+        Some("path") => "path",
+        Some("rate") => "rate",
+        Some("unclear") => "unclear",
+        // Another version's word may have any length.
+        _ => NONE,
     }
+    .into()
 }
 
 /// CPU time a message in whole nanoseconds once it has three digits.

@@ -103,8 +103,8 @@ pub struct ResultRow {
     pub histogram: Option<Histogram>,
     /// `null` in a latency test. In a bidirectional one the sum of both directions.
     pub bandwidth: Option<Bandwidth>,
-    /// The window in pieces, in order: of 100 ms in a bandwidth test, of a second in a latency test; none in a bidirectional
-    /// one, whose directions have their own.
+    /// The window in pieces, in order: of 100 ms in a bandwidth test, of a second in a latency test. Empty in a
+    /// bidirectional test, whose directions have their own.
     pub intervals: Vec<RowInterval>,
     /// Each direction of a bidirectional test, the client's first; empty in others.
     #[serde(default)]

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use super::establish::Paths;
 use super::lane::{Cost, Lane, Meter, STEP};
-use super::phase::{CHECKED, Measured, begin, miscounted, with_ticks};
+use super::phase::{CHECKED, Measured, Seen, begin, miscounted, report, since};
 use super::row::row_interval;
 use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, BandwidthSample, Load};
-use crate::measure::{Both, Clock, ClockSource, Counter, Halt, Raw, Sleep, Spin, Ticks, TwoWay, Waiting};
+use crate::measure::{Both, Clock, Halt, Sleep, Spin, Ticks, TwoWay, Waiting};
 use crate::oob::clock_offset::{Offset, answer_offset, measure_offset};
 use crate::oob::run::{Done, Phase, Ready, Report, Streamed};
 use crate::ops::{Op, Visitor};
 use crate::plan::{Side, Transport, Wait};
 use crate::result::{DirectionRow, Overlap, ResultRow, RowInterval, Span};
-use crate::transport::rdma::{self, Duplex, Gatherer, Lists, Single, Spreader, Streamer, Taker};
+use crate::transport::rdma::{self, Duplex, Gatherer, Single, Spreader, Streamer, Taker};
 use crate::transport::{Counted, Exchanged, tcp};
 
 /// What the client learned of the other direction.
@@ -63,10 +63,9 @@ impl Visitor for AtEnd<'_> {
     type Output = Result<Option<Measured>>;
 
     fn visit<O: Op>(self) -> Self::Output {
-        match (self.lane.test.wait, self.lane.shares_core) {
-            (Wait::Busy, false) => self.over::<O, Spin<false>>(),
-            (Wait::Busy, true) => self.over::<O, Spin<true>>(),
-            (Wait::Events, _) => self.over::<O, Sleep>(),
+        match self.lane.test.wait {
+            Wait::Busy => self.over::<O, Spin>(),
+            Wait::Events => self.over::<O, Sleep>(),
         }
     }
 }
@@ -96,12 +95,8 @@ impl AtEnd<'_> {
                     rdma, size,
                 ))
             }
-            (_, 1) => point.run::<_, W>(
-                &mut Duplex::<O, Spreader<'_, O, W, Single>, Gatherer<'_, O, W>>::over_all(rdma, size),
-            ),
-            _ => point.run::<_, W>(
-                &mut Duplex::<O, Spreader<'_, O, W, Lists>, Gatherer<'_, O, W>>::over_all(rdma, size),
-            ),
+            _ => point
+                .run::<_, W>(&mut Duplex::<O, Spreader<'_, O, W>, Gatherer<'_, O, W>>::over_all(rdma, size)),
         }
     }
 }
@@ -150,8 +145,16 @@ impl Point<'_> {
         let opened_ns = self.lane.clock.since_epoch(self.sample.opened);
         let (sent, window_ns) = (self.sample.posted, self.sample.window_ns);
         let back = Some(Back { taken, streamed, offset });
-        let received = report.messages;
-        Ok(Measured { sent, received, late_replies: None, opened_ns, window_ns, cost, report, back })
+        Ok(Measured {
+            sent,
+            received: report.messages,
+            late_replies: None,
+            opened_ns,
+            window_ns,
+            cost,
+            report,
+            back,
+        })
     }
 
     /// Lets both ends send `count` messages in batches that have buffers of their own, each checked where it arrives.
@@ -181,6 +184,12 @@ impl Point<'_> {
             let phase: Phase = self.lane.control.recv("the next phase", STEP)?;
             match phase {
                 Phase::Over => return Ok(()),
+                Phase::WarmUp => {
+                    return Err(Error::failed(
+                        Step::WarmUp,
+                        "a warm-up alone is for services that lose messages",
+                    ));
+                }
                 Phase::Check { count, .. } => {
                     self.lane.control.set_step(Step::Check);
                     let batch = path.slots().min(self.depth(path));
@@ -193,20 +202,18 @@ impl Point<'_> {
                     path.stamp(count);
                     self.lane.control.send(&Ready {})?;
                     let Ended { taken, cost } = self.check::<P, W>(path, count, Step::Check)?;
-                    self.report(taken, None, cost)?;
-                }
-                Phase::WarmUp => {
-                    return Err(Error::failed(
-                        Step::WarmUp,
-                        "the client asks for a warm-up apart, which -b has not",
-                    ));
+                    report(self.lane, Seen::messages(taken), cost)?;
                 }
                 Phase::Measure => {
                     self.lane.control.set_step(Step::Measure);
                     self.lane.control.send(&Ready {})?;
                     let Ended { taken, cost } = self.measure::<P, W>(path)?;
                     let streamed = self.streamed();
-                    self.report(taken, Some(streamed), cost)?;
+                    report(
+                        self.lane,
+                        Seen { messages: taken, streamed: Some(streamed), ..Seen::default() },
+                        cost,
+                    )?;
                     let now = now_ns(&self.lane.clock);
                     answer_offset(&mut self.lane.control, now)?;
                 }
@@ -256,7 +263,7 @@ impl Point<'_> {
             None,
             |both, lane| {
                 let (clock, watch) = (&lane.clock, &lane.watch().until_gone());
-                with_ticks!(lane, ticks => bandwidth::stream(both, ticks, clock, &load, watch, sample))
+                bandwidth::stream(both, clock.source(), clock, &load, watch, sample)
             },
         )
     }
@@ -330,13 +337,7 @@ fn broken_off(lane: &mut Lane, halt: Halt, step: Step) -> Error {
 /// Reads this end's clock, in ns since its process began.
 fn now_ns(clock: &Clock) -> impl Fn() -> u64 + use<> {
     let clock = clock.clone();
-    move || {
-        let ticks = match clock.source() {
-            ClockSource::MonotonicRaw => Raw.now(),
-            ClockSource::Tsc | ClockSource::Cntvct => Counter.now(),
-        };
-        clock.since_epoch(ticks)
-    }
+    move || clock.since_epoch(clock.source().now())
 }
 
 fn intervals(sample: &BandwidthSample, size: u64) -> Vec<RowInterval> {

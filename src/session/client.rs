@@ -2,26 +2,23 @@
 
 use std::net::SocketAddr;
 
+use super::at_client::AtClient;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{LAST_WORD, Lane, PollCosts, STEP};
-use super::phase::{self, Measured};
+use super::phase::with_ticks;
 use super::row::{Recorder, disturbances, ends_point, row};
-use super::{Process, both, ends, lossy, pipeline, threads};
+use super::{Process, ends};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
-use crate::measure::{
-    Clock, ClockSource, Counter, Raw, Sleep, Spin, Stream, Ticks, Waiting, floor, together,
-};
+use crate::measure::{Clock, floor};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
-use crate::ops::{Arrival, Op, Visitor};
-use crate::plan::{Connection, Plan, Shape, Side, Test, Transport, Wait};
+use crate::plan::{Connection, Plan, Shape, Side, Test, Transport};
 use crate::result::{Document, ResultRow, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
-use crate::transport::rdma::{self, Lists, Port, Single};
+use crate::transport::rdma::Port;
 use crate::transport::tcp;
-use crate::transport::{Counted, Payload};
 use crate::units::{format_rate, format_size};
 
 /// Measures against the server on `host`.
@@ -305,12 +302,8 @@ impl Session<'_> {
         lane.control.set_step(Step::Measure);
         lane.control.send(&Command::Point { transport, size })?;
         let mut recorder = Recorder { offered_per_s: rate, ..Recorder::default() };
-        let verb = lane.test.verb;
-        let outcome = if lane.test.bidirectional {
-            both::lead(lane, paths, transport, size, &mut recorder.sample)
-        } else {
-            verb.visit(AtClient { lane, paths, transport, size, recorder: &mut recorder })
-        };
+        let point = AtClient { lane, paths, transport, size, recorder: &mut recorder };
+        let outcome = point.run();
         let mut row = row(lane, transport, size, &recorder, outcome.as_ref().ok(), *loop_ns);
         if let Err(error) = outcome {
             match error.kind {
@@ -378,140 +371,15 @@ fn send_row(control: &mut Control, mut row: ResultRow) -> Result<()> {
     control.send(&Command::Row(Box::new(row)))
 }
 
-/// One point, as a visitor of its verb.
-struct AtClient<'a> {
-    lane: &'a mut Lane,
-    paths: &'a mut Paths,
-    transport: Transport,
-    size: u64,
-    recorder: &'a mut Recorder,
-}
-
-impl Visitor for AtClient<'_> {
-    type Output = Result<Measured>;
-
-    fn visit<O: Op>(self) -> Result<Measured> {
-        match (self.lane.test.wait, self.lane.shares_core) {
-            (Wait::Busy, false) => self.over::<O, Spin<false>>(),
-            (Wait::Busy, true) => self.over::<O, Spin<true>>(),
-            (Wait::Events, _) => self.over::<O, Sleep>(),
-        }
-    }
-}
-
-impl AtClient<'_> {
-    fn over<O: Op, W: Waiting>(self) -> Result<Measured> {
-        // Who asks for data sends nothing that would be worth lending.
-        if self.transport == Transport::Tcp && self.lane.test.tcp.zero_copy && !O::FACTS.pulls() {
-            self.sending::<O, W, tcp::Lent>()
-        } else {
-            self.sending::<O, W, tcp::Copied>()
-        }
-    }
-
-    fn sending<O: Op, W: Waiting, S: tcp::Sending>(self) -> Result<Measured> {
-        let Self { lane, paths, transport, size: bytes, recorder } = self;
-        let missing = || Error::failed(Step::Measure, "the path of this point was not connected");
-        let (pulls, size) = (O::FACTS.pulls(), bytes as usize);
-        match (transport, lane.test.shape) {
-            (Transport::Rdma, Shape::Latency) => {
-                let rdma = paths.rdma.first_mut().ok_or_else(missing)?;
-                if const { O::FACTS.runs_over(Connection::Uc) } && lane.may_lose(transport) {
-                    let mut path = rdma::Lossy::<O, W, false>::new(rdma, size);
-                    return lossy::latency_client(lane, &mut path, transport, bytes, &mut recorder.histogram);
-                }
-                if lane.test.is_pipelined() {
-                    let mut path = rdma::Pipelined::<O, W>::new(rdma, size);
-                    return pipeline::client::<_, W>(lane, &mut path, transport, recorder);
-                }
-                let mut path = rdma::PingPong::<O, W>::new(rdma, size);
-                phase::latency_client(lane, &mut path, transport, &mut recorder.histogram)
-            }
-            (Transport::Tcp, Shape::Latency) => {
-                let tcp = paths.tcp.first().ok_or_else(missing)?;
-                if lane.test.is_pipelined() {
-                    let mut path = tcp::Pipelined::<O, W>::new(tcp, size, lane.test.load.depth as usize)?;
-                    return pipeline::client::<_, W>(lane, &mut path, transport, recorder);
-                }
-                let mut path = tcp::PingPong::<O, W, S>::new(tcp, size)?;
-                phase::latency_client(lane, &mut path, transport, &mut recorder.histogram)
-            }
-            (Transport::Rdma, Shape::Bandwidth) => {
-                let rdma = paths.rdma.iter_mut();
-                match (lane.test.qps, lane.test.post_list) {
-                    (1, 1) => {
-                        let paths = rdma.map(|rdma| rdma::Streamer::<O, W, Single>::new(rdma, size));
-                        stream_over_rdma::<O, _, W>(lane, paths.collect(), recorder)
-                    }
-                    (1, _) => {
-                        let paths = rdma.map(|rdma| rdma::Streamer::<O, W, Lists>::new(rdma, size));
-                        stream_over_rdma::<O, _, W>(lane, paths.collect(), recorder)
-                    }
-                    (_, 1) => {
-                        let paths = rdma.map(|rdma| rdma::Spreader::<O, W, Single>::new(rdma, size));
-                        stream_over_rdma::<O, _, W>(lane, paths.collect(), recorder)
-                    }
-                    _ => {
-                        let paths = rdma.map(|rdma| rdma::Spreader::<O, W, Lists>::new(rdma, size));
-                        stream_over_rdma::<O, _, W>(lane, paths.collect(), recorder)
-                    }
-                }
-            }
-            (Transport::Tcp, Shape::Bandwidth) => {
-                let slots = rdma::Layout::of(&lane.test)?.slots;
-                let paths = paths.tcp.iter_mut().map(|tcp| tcp::Streamer::<O, W, S>::new(tcp, size, slots));
-                stream::<_, W>(lane, paths.collect::<Result<_>>()?, transport, pulls, recorder)
-            }
-        }
-    }
-}
-
-/// A bandwidth point over RDMA. Where messages may be lost and their receiver is told of them, that measures it; such
-/// tests have one thread.
-fn stream_over_rdma<O: Op, P: Stream + Payload + Counted + Send, W: Waiting>(
-    lane: &mut Lane,
-    mut paths: Vec<P>,
-    recorder: &mut Recorder,
-) -> Result<Measured> {
-    let is_told =
-        const { O::FACTS.runs_over(Connection::Uc) && matches!(O::FACTS.arrival, Arrival::RecvCompletion) };
-    match &mut paths[..] {
-        [path] if is_told && lane.may_lose(Transport::Rdma) => {
-            lossy::bandwidth_client(lane, path, Transport::Rdma)
-        }
-        _ => stream::<_, W>(lane, paths, Transport::Rdma, O::FACTS.pulls(), recorder),
-    }
-}
-
-/// A bandwidth point over one path, or over one of each thread.
-fn stream<P: Stream + Payload + Counted + Send, W: Waiting>(
-    lane: &mut Lane,
-    mut paths: Vec<P>,
-    transport: Transport,
-    pulls: bool,
-    recorder: &mut Recorder,
-) -> Result<Measured> {
-    if let [path] = &mut paths[..] {
-        return phase::bandwidth_client::<_, W>(lane, path, transport, pulls, recorder);
-    }
-    let measured = threads::bandwidth_client(lane, &mut paths, transport, pulls, &mut recorder.threads);
-    recorder.sample = together(&recorder.threads, &lane.clock);
-    measured
-}
-
 /// What the loop of this test costs on this core when the path costs nothing.
 fn empty_loop(lane: &Lane) -> Option<f64> {
-    fn on<T: Ticks>(ticks: T, lane: &Lane) -> Option<f64> {
-        match lane.test.shape {
-            Shape::Latency if lane.test.is_pipelined() => {
-                floor::pipeline_ns(ticks, &lane.clock, &lane.watch())
-            }
-            Shape::Latency => floor::loop_ns(ticks, &lane.clock, &lane.watch()),
-            Shape::Bandwidth => floor::stream_ns(ticks, &lane.clock, &lane.watch()),
+    let (clock, watch) = (&lane.clock, &lane.watch());
+    match lane.test.shape {
+        // The loop proper is compiled for its clock.
+        Shape::Latency if lane.test.is_pipelined() => {
+            with_ticks!(lane, ticks => floor::pipeline_ns(ticks, clock, watch))
         }
-    }
-    match lane.clock.source() {
-        ClockSource::MonotonicRaw => on(Raw, lane),
-        ClockSource::Tsc | ClockSource::Cntvct => on(Counter, lane),
+        Shape::Latency => with_ticks!(lane, ticks => floor::loop_ns(ticks, clock, watch)),
+        Shape::Bandwidth => floor::stream_ns(clock.source(), clock, watch),
     }
 }

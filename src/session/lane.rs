@@ -82,7 +82,8 @@ impl PollCosts {
 impl Lane {
     /// What loops of the current phase look at while they wait.
     pub fn watch(&self) -> Watch<'_> {
-        Watch::new(self.control.as_fd(), self.signalled, self.test.stall_timeout)
+        let watch = Watch::new(self.control.as_fd(), self.signalled, self.test.stall_timeout);
+        if self.shares_core { watch.sharing_core() } else { watch }
     }
 
     /// Messages of this path may be lost, and neither end learns of it.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::lane::{Lane, Meter, STEP};
-use super::phase::{self, CHECKED, Measured, with_ticks};
+use super::phase::{self, CHECKED, Measured, Seen, with_ticks};
 use super::row::row_interval;
 use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, BandwidthSample, Load};
@@ -80,9 +80,10 @@ pub fn latency_client<P: LossyTrip + Counted>(
     lane.control.set_step(Step::Measure);
     let meter = Meter::start(lane, transport);
     let before = path.tally();
-    let opened = with_ticks!(lane, ticks => ticks.now());
+    let ticks = lane.clock.source();
+    let opened = ticks.now();
     let outcome = initiate(lane, path, stop.into(), size, verify, histogram, &mut trips);
-    let window_ns = with_ticks!(lane, ticks => lane.clock.ns(ticks.now().wrapping_sub(opened)));
+    let window_ns = lane.clock.ns(ticks.now().wrapping_sub(opened));
     let cost = meter.stop(lane, transport, histogram.samples(), path.tally().since(before));
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let report = phase::end(lane, transport, Step::Measure, vec![trips.begun])?;
@@ -136,7 +137,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
         let load = Load { depth, warm_up, stop: Stop::Count(0) };
         let began = path.positions();
         stream(lane, path, &load).map_err(|halt| lane.explain(halt, Step::WarmUp))?;
-        phase::end(lane, transport, Step::WarmUp, phase::since(&began, path))?;
+        phase::end(lane, transport, Step::WarmUp, phase::since(&began, &path.positions()))?;
         warm_up = Limit { messages: 0, span: Duration::ZERO };
     }
     lane.control.set_step(Step::Measure);
@@ -148,7 +149,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     let posted = outcome.as_ref().map_or(0, |sample| sample.posted);
     let cost = meter.stop(lane, transport, posted, path.tally().since(before));
     let sample = outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
-    let report = phase::end(lane, transport, Step::Measure, phase::since(&began, path))?;
+    let report = phase::end(lane, transport, Step::Measure, phase::since(&began, &path.positions()))?;
     let Some(Received { messages: 1.., window_ns, .. }) = report.received else {
         return Err(match report.messages {
             None | Some(0) => nothing_arrived(lane, Step::Measure, sample.posted),
@@ -172,7 +173,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
 fn stream<P: Stream>(lane: &Lane, path: &mut P, load: &Load) -> std::result::Result<BandwidthSample, Halt> {
     let (clock, watch) = (&lane.clock, &lane.watch());
     let mut sample = BandwidthSample::default();
-    with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, load, watch, &mut sample))?;
+    bandwidth::stream(path, clock.source(), clock, load, watch, &mut sample)?;
     Ok(sample)
 }
 
@@ -200,8 +201,7 @@ pub fn bandwidth_server<P: Sink + Gaps + Counted>(
         let meter = Meter::start(lane, transport);
         let before = path.tally();
         lane.control.send(&crate::oob::run::Ready {})?;
-        let (arrived, sample) =
-            with_ticks!(lane, ticks => take_all(lane, path, ticks, load, checked.is_some(), step))?;
+        let (arrived, sample) = take_all(lane, path, lane.clock.source(), load, checked.is_some(), step)?;
         let cost = meter.stop(lane, transport, arrived, path.tally().since(before));
         if let Some(checked) = &checked {
             path.check_among(checked).map_err(|error| error.at(step))?;
@@ -211,7 +211,7 @@ pub fn bandwidth_server<P: Sink + Gaps + Counted>(
             window_ns: sample.window_ns,
             intervals: sample.intervals.iter().map(|interval| row_interval(interval, size)).collect(),
         });
-        phase::report(lane, Some(arrived), received, cost)?;
+        phase::report(lane, Seen { messages: Some(arrived), received, ..Seen::default() }, cost)?;
     }
 }
 

@@ -7,6 +7,7 @@ use crate::measure::Epoch;
 use crate::plan::{Plan, Role};
 use crate::result::{Document, Tool};
 
+mod at_client;
 mod both;
 mod client;
 mod ends;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, Load};
 use crate::measure::{Halt, LatencyHistogram, Limit, RoundTrip, Sink, Stop, Stream, Ticks, Waiting, Watch};
 use crate::measure::{floor, latency, paced_stream};
-use crate::oob::run::{Done, Phase, Ready, Received, Report};
+use crate::oob::run::{Done, Phase, Ready, Received, Report, Streamed};
 use crate::plan::{Transport, Wait};
 use crate::transport::{Aside, Checked, Counted, Payload, Tally};
 
@@ -100,9 +100,10 @@ pub fn latency_client<P: RoundTrip + Counted>(
     lane.control.set_step(Step::Measure);
     let meter = Meter::start(lane, transport);
     let before = path.tally();
-    let opened = with_ticks!(lane, ticks => ticks.now());
+    let ticks = lane.clock.source();
+    let opened = ticks.now();
     let outcome = initiate(lane, path, stop.into(), verify, histogram);
-    let window_ns = with_ticks!(lane, ticks => lane.clock.ns(ticks.now().wrapping_sub(opened)));
+    let window_ns = lane.clock.ns(ticks.now().wrapping_sub(opened));
     let cost = meter.stop(lane, transport, histogram.samples(), path.tally().since(before));
     let messages = outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
     let report = end(lane, transport, Step::Measure, vec![warmed + messages])?;
@@ -154,7 +155,7 @@ pub fn latency_server<P: RoundTrip + Counted>(
         };
         let cost = meter.stop(lane, transport, answered, path.tally().since(before));
         let Done { messages, .. } = done_after(lane, halt, step)?;
-        report(lane, Some(answered), None, cost)?;
+        report(lane, Seen::messages(Some(answered)), cost)?;
         if answered != messages && !lane.may_lose(transport) {
             return Err(miscounted(step, messages, answered));
         }
@@ -181,14 +182,24 @@ fn done_after(lane: &mut Lane, halt: Halt, step: Step) -> Result<Done> {
     }
 }
 
-pub(super) fn report(
-    lane: &mut Lane,
-    messages: Option<u64>,
-    received: Option<Received>,
-    cost: Cost,
-) -> Result<()> {
-    let Cost { cpu, counters, disturbances } = cost;
-    lane.control.send(&Report { messages, received, streamed: None, cpu, counters, disturbances })
+pub(super) fn report(lane: &mut Lane, seen: Seen, cost: Cost) -> Result<()> {
+    let (Seen { messages, received, streamed }, Cost { cpu, counters, disturbances }) = (seen, cost);
+    lane.control.send(&Report { messages, received, streamed, cpu, counters, disturbances })
+}
+
+/// What the server saw of a phase, as in its [`Report`].
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) messages: Option<u64>,
+    pub(super) received: Option<Received>,
+    pub(super) streamed: Option<Streamed>,
+}
+
+impl Seen {
+    /// A number of messages, if that is known, and no more.
+    pub(super) fn messages(messages: Option<u64>) -> Self {
+        Self { messages, ..Self::default() }
+    }
 }
 
 /// The server's end of a point that goes on without it.
@@ -230,7 +241,7 @@ pub fn passive_server(
             }
         };
         let cost = meter.stop(lane, transport, messages, Tally::default());
-        report(lane, arrived, None, cost)?;
+        report(lane, Seen::messages(arrived), cost)?;
     }
 }
 
@@ -260,19 +271,18 @@ pub fn bandwidth_client<P: Stream + Payload + Counted, W: Waiting>(
     let (clock, watch) = (&lane.clock, &lane.watch());
     let sample = &mut recorder.sample;
     let outcome = match recorder.offered_per_s {
-        None => with_ticks!(lane, ticks => bandwidth::stream(path, ticks, clock, &load, watch, sample)),
+        None => bandwidth::stream(path, clock.source(), clock, &load, watch, sample),
         Some(rate) => {
             let pace = &lane.test.pace(rate);
-            let paced = with_ticks!(lane, ticks => {
-                paced_stream::stream::<P, W, _>(path, ticks, clock, &load, pace, watch, sample)
-            });
+            let ticks = clock.source();
+            let paced = paced_stream::stream::<P, W, _>(path, ticks, clock, &load, pace, watch, sample);
             paced.map(|seen| recorder.open_loop = Some(seen))
         }
     };
     let sample = &recorder.sample;
     let cost = meter.stop(lane, transport, sample.posted, path.tally().since(before));
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
-    let report = end(lane, transport, Step::Measure, since(&began, path))?;
+    let report = end(lane, transport, Step::Measure, since(&began, &path.positions()))?;
 
     verify_last(lane, path, transport, pulls)?;
     begin_over(lane)?;
@@ -312,7 +322,7 @@ pub(super) fn learn_poll_cost(
         outcome = look(&watch);
         matches!(outcome, Ok(0))
     };
-    let cost = with_ticks!(lane, ticks => floor::empty_poll_ns(ticks, &lane.clock, poll));
+    let cost = floor::empty_poll_ns(lane.clock.source(), &lane.clock, poll);
     match outcome {
         Ok(0) => {}
         Ok(found) => {
@@ -350,7 +360,7 @@ pub(super) fn check_messages<P: Stream + Payload>(
         if pulls {
             path.check(count).map_err(|error| error.at(step))?;
         }
-        let arrived = end(lane, transport, step, since(&first, path))?.messages.unwrap_or(count);
+        let arrived = end(lane, transport, step, since(&first, &path.positions()))?.messages.unwrap_or(count);
         sent += count;
         left -= arrived.min(count);
     }
@@ -410,7 +420,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted>(
         if checks && !pulls {
             path.check(taken)?;
         }
-        report(lane, Some(taken), None, cost)?;
+        report(lane, Seen::messages(Some(taken)), cost)?;
         if taken != sent {
             return Err(miscounted(step, sent, taken));
         }

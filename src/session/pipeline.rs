@@ -45,7 +45,8 @@ pub fn client<P: Pipeline + Counted, W: Waiting>(
     lane.control.set_step(Step::Measure);
     let meter = Meter::start(lane, transport);
     let before = path.tally();
-    let opened = with_ticks!(lane, ticks => ticks.now());
+    let ticks = lane.clock.source();
+    let opened = ticks.now();
     let histogram = &mut recorder.histogram;
     let outcome = match rate {
         Some(rate) => open::<P, W>(lane, path, rate, stop.into(), verify, histogram).map(|seen| {
@@ -53,9 +54,8 @@ pub fn client<P: Pipeline + Counted, W: Waiting>(
             recorder.open_loop = Some(seen);
             counted
         }),
-        None => closed(lane, path, stop.into(), verify, histogram).map(|messages| {
-            (messages, with_ticks!(lane, ticks => lane.clock.ns(ticks.now().wrapping_sub(opened))))
-        }),
+        None => closed(lane, path, stop.into(), verify, histogram)
+            .map(|messages| (messages, lane.clock.ns(ticks.now().wrapping_sub(opened)))),
     };
     let cost = meter.stop(lane, transport, recorder.histogram.samples(), path.tally().since(before));
     let (messages, window_ns) = outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;

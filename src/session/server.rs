@@ -333,10 +333,9 @@ impl Visitor for AtServer<'_> {
     type Output = Result<()>;
 
     fn visit<O: Op>(self) -> Result<()> {
-        match (self.lane.test.wait, self.lane.shares_core) {
-            (Wait::Busy, false) => self.over::<O, Spin<false>>(),
-            (Wait::Busy, true) => self.over::<O, Spin<true>>(),
-            (Wait::Events, _) => self.over::<O, Sleep>(),
+        match self.lane.test.wait {
+            Wait::Busy => self.over::<O, Spin>(),
+            Wait::Events => self.over::<O, Sleep>(),
         }
     }
 }

@@ -2,12 +2,14 @@
 //! all paths are measured at once.
 
 use super::lane::{Cost, Lane, Meter, STEP};
-use super::phase::{self, CHECKED, Measured, begin, begin_over, check_messages, end, learn_poll_cost, since};
+use super::phase::{
+    self, CHECKED, Measured, Seen, begin, begin_over, check_messages, end, learn_poll_cost, since,
+};
 use super::team;
 use crate::error::{Error, Result, Step};
 use crate::host::{CpuMeter, CpuUse};
 use crate::measure::bandwidth::{self, BandwidthSample, Load};
-use crate::measure::{ClockSource, Counter, Halt, Raw, Sink, Stop, Stream, together};
+use crate::measure::{Halt, Sink, Stop, Stream, together};
 use crate::oob::run::{Done, Phase, Ready};
 use crate::plan::Transport;
 use crate::transport::{Aside, Counted, Payload, Tally};
@@ -47,7 +49,8 @@ pub fn bandwidth_client<P: Stream + Payload + Counted + Send>(
     let sent: u64 = parts.iter().map(|part| part.sample.posted).sum();
     let (cost, outcome) = sum_up(lane, meter, transport, sent, parts, samples);
     outcome.map_err(|halt| lane.explain(halt, Step::Measure))?;
-    let each = paths.iter().zip(&before).flat_map(|(path, before)| since(before, path)).collect();
+    let each =
+        paths.iter().zip(&before).flat_map(|(path, before)| since(before, &path.positions())).collect();
     let report = end(lane, transport, Step::Measure, each)?;
     if lane.test.verify {
         for path in paths.iter_mut() {
@@ -77,12 +80,7 @@ fn stream_all<P: Stream + Payload + Counted + Send>(lane: &Lane, paths: &mut [P]
         let load = Load { depth, warm_up: test.warm_up, stop };
         let (meter, before) = (CpuMeter::start(), path.tally());
         let mut sample = BandwidthSample::default();
-        let outcome = match clock.source() {
-            ClockSource::MonotonicRaw => bandwidth::stream(*path, Raw, clock, &load, &watch, &mut sample),
-            ClockSource::Tsc | ClockSource::Cntvct => {
-                bandwidth::stream(*path, Counter, clock, &load, &watch, &mut sample)
-            }
-        };
+        let outcome = bandwidth::stream(*path, clock.source(), clock, &load, &watch, &mut sample);
         let used = meter.and_then(|meter| meter.stop()).ok();
         Part { outcome, sample, tally: path.tally().since(before), used }
     })
@@ -154,8 +152,8 @@ pub fn bandwidth_server<P: Sink + Payload + Counted + Send>(
         let halted = bandwidth::sink::<P, false>(path, own.iter().sum(), &watch, &mut taken);
         halted.map_err(|halt| lane.explain(halt, Step::Measure))?;
     }
-    let taken = paths.iter().zip(&before).flat_map(|(path, before)| since(before, path)).sum();
-    phase::report(lane, Some(taken), None, cost)?;
+    let taken = paths.iter().zip(&before).flat_map(|(path, before)| since(before, &path.positions())).sum();
+    phase::report(lane, Seen::messages(Some(taken)), cost)?;
     if taken != sent {
         return Err(phase::miscounted(Step::Measure, sent, taken));
     }
@@ -212,7 +210,7 @@ pub fn passive_server(
         aside.check(own, None).map_err(|error| error.at(Step::Measure))?;
     }
     let cost = meter.stop(lane, transport, messages, Tally::default());
-    phase::report(lane, None, None, cost)?;
+    phase::report(lane, Seen::default(), cost)?;
     if lane.test.verify {
         for aside in asides.iter_mut() {
             phase::passive_server(lane, transport, size, aside)?;

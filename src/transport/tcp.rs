@@ -97,7 +97,7 @@ impl Tcp {
         let mut wait = W::default();
         let mut since = None;
         loop {
-            for empty in 0..W::POLLS {
+            for empty in 0..W::polls(watch) {
                 match io(&self.stream) {
                     Ok(0) => return Err(closed()),
                     Ok(moved) => {
@@ -109,7 +109,7 @@ impl Tcp {
                     Err(error) => return Err(failed(&error)),
                 }
             }
-            tally.empty_polls += u64::from(W::POLLS);
+            tally.empty_polls += u64::from(W::polls(watch));
             if W::SLEEPS {
                 // The call slept, and nothing came.
                 watch.look(&mut since)?;

@@ -161,7 +161,7 @@ fn in_rust(which: Loop, rig: &mut Rig, messages: u64) -> u64 {
 
 #[inline(never)]
 fn sink(end: &mut Rdma, watch: &Watch<'_>, messages: u64) -> u64 {
-    let mut path = Taker::<Send, Spin<false>>::new(end, SIZE as usize);
+    let mut path = Taker::<Send, Spin>::new(end, SIZE as usize);
     let began = Instant::now();
     bandwidth::sink::<_, false>(&mut path, messages, watch, &mut 0).expect("nothing fails");
     began.elapsed().as_nanos() as u64
@@ -175,7 +175,7 @@ fn clock() -> Clock {
 }
 
 fn ping_pong<O: Op>(end: &mut Rdma, clock: &Clock, watch: &Watch<'_>, messages: u64) -> u64 {
-    let mut path = PingPong::<O, Spin<false>>::new(end, SIZE as usize);
+    let mut path = PingPong::<O, Spin>::new(end, SIZE as usize);
     let mut histogram = LatencyHistogram::new();
     let limit: Limit = Stop::Count(messages).into();
     let began = Instant::now();
@@ -192,7 +192,7 @@ fn stream<O: Op, P: Posting>(
     watch: &Watch<'_>,
     messages: u64,
 ) -> u64 {
-    let mut path = Streamer::<O, Spin<false>, P>::new(end, SIZE as usize);
+    let mut path = Streamer::<O, Spin, P>::new(end, SIZE as usize);
     let load = Load { depth: depth.into(), warm_up: Stop::Count(0).into(), stop: Stop::Count(messages) };
     let mut sample = BandwidthSample::default();
     let began = Instant::now();

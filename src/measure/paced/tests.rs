@@ -13,16 +13,7 @@ fn run(server: &mut Server<'_>, depth: u32, pace: &Pace, stop: Stop) -> (OpenLoo
     let mut histogram = LatencyHistogram::new();
     let time = Virtual(server.time);
     let seen = with_watch(|watch, clock| {
-        initiate::<_, Spin<false>, _, true>(
-            server,
-            time,
-            clock,
-            depth,
-            pace,
-            stop.into(),
-            watch,
-            &mut histogram,
-        )
+        initiate::<_, Spin, _, true>(server, time, clock, depth, pace, stop.into(), watch, &mut histogram)
     });
     (seen.unwrap(), histogram)
 }

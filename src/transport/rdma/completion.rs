@@ -40,8 +40,14 @@ pub(super) struct Other<'a> {
 ///
 /// Apart from [`Source::wait`], whose preparations would cost a short wait more than the wait itself.
 #[inline(always)]
-pub(super) fn spin<W: Waiting>(cq: &Cq, into: &mut Wc, empty_polls: &mut u64) -> Result<bool, PollFailed> {
-    for empty in 1..W::POLLS {
+pub(super) fn spin<W: Waiting>(
+    cq: &Cq,
+    into: &mut Wc,
+    watch: &Watch<'_>,
+    empty_polls: &mut u64,
+) -> Result<bool, PollFailed> {
+    let polls = W::polls(watch);
+    for empty in 1..polls {
         match cq.poll_one(into) {
             Ok(false) => {}
             outcome => {
@@ -50,7 +56,7 @@ pub(super) fn spin<W: Waiting>(cq: &Cq, into: &mut Wc, empty_polls: &mut u64) ->
             }
         }
     }
-    *empty_polls += u64::from(W::POLLS - 1);
+    *empty_polls += u64::from(polls - 1);
     Ok(false)
 }
 
@@ -81,20 +87,20 @@ impl Source<'_> {
     ) -> Result<usize, Halt> {
         let mut wait = W::default();
         let mut got = first?;
-        let mut tries = W::POLLS - 1;
+        let mut tries = W::polls(watch) - 1;
         let mut looks = 0u32;
         *empty_polls += u64::from(got == 0);
         while got == 0 {
             let empty;
             (got, empty) = self.cq.poll_up_to(into, tries)?;
             *empty_polls += u64::from(empty);
-            tries = W::POLLS;
+            tries = W::polls(watch);
             if got == 0 && wait.idle(&mut self, watch)? {
                 if let Some(other) = &mut other {
                     other.look()?;
                 }
                 looks += 1;
-                if looks > W::PATIENCE {
+                if looks > W::patience(watch) {
                     self.cq.check_device()?;
                 }
             }

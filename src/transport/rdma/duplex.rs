@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::completion::Source;
 use super::gather::Gatherer;
-use super::posting::{Posting, Single};
+use super::posting::Single;
 use super::spread::Spreader;
 use super::stream::{Streamer, Taker};
 use super::{Rdma, Shared};
@@ -33,7 +33,7 @@ impl<'r, O: Op, W: Waiting> Duplex<'r, O, Streamer<'r, O, W, Single>, Taker<'r, 
     }
 }
 
-impl<'r, O: Op, W: Waiting, P: Posting> Duplex<'r, O, Spreader<'r, O, W, P>, Gatherer<'r, O, W>> {
+impl<'r, O: Op, W: Waiting> Duplex<'r, O, Spreader<'r, O, W>, Gatherer<'r, O, W>> {
     /// A path for messages of `size` bytes over any queue pairs. The test is bidirectional.
     pub fn over_all(rdma: &'r mut Rdma, size: usize) -> Self {
         let Rdma { queues, taking, shared } = rdma;

@@ -161,6 +161,13 @@ impl<O, W> Payload for Gatherer<'_, O, W> {
     }
 }
 
+impl<O: Op, W> Gaps for Gatherer<'_, O, W> {
+    fn check_among(&mut self, messages: &Checked) -> Result<()> {
+        let landed = std::mem::take(&mut self.landed);
+        gaps::check_among::<O>(&landed, self.queues, self.shared, self.size, messages)
+    }
+}
+
 impl<O: Op, W> Aside for Gatherer<'_, O, W> {
     fn prepare(&mut self, messages: &Checked) {
         passive::prepare::<O>(self.queues, self.shared, self.size, messages);
@@ -174,16 +181,5 @@ impl<O: Op, W> Aside for Gatherer<'_, O, W> {
             Some(checked) => Payload::check(self, checked.count),
             None => Ok(()),
         }
-    }
-
-    fn landed(&mut self, _checked: &Checked) -> Result<u64> {
-        Err(Error::failed(Step::Check, "messages that go both ways are not lost"))
-    }
-}
-
-impl<O: Op, W> Gaps for Gatherer<'_, O, W> {
-    fn check_among(&mut self, messages: &Checked) -> Result<()> {
-        let landed = std::mem::take(&mut self.landed);
-        gaps::check_among::<O>(&landed, self.queues, self.shared, self.size, messages)
     }
 }

@@ -113,7 +113,7 @@ mod tests {
         fn slots_of_all_queue_pairs_and_directions_lie_apart(
             slots in 1usize..9, queues in 1usize..9, directions in 1usize..3,
         ) {
-            let layout = Layout { stride: 128, slots, queues, directions };
+            let layout = Layout { stride: 128, slots, queues, directions, headroom: 0 };
             let each = (0..directions).flat_map(|way| (0..queues).map(move |queue| layout.slots_of(queue, way)));
             let starts: Vec<_> = each.map(|slots| slots.offset).collect();
             let expected: Vec<_> = (0..directions * queues).map(|part| part * slots * 128).collect();

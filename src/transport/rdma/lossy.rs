@@ -59,9 +59,9 @@ impl<'r, O: Op, W: Waiting, const ECHOES: bool> Lossy<'r, O, W, ECHOES> {
     #[inline(always)]
     fn wait_for_last_byte(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
         let at = self.last_byte();
-        let mut wait = Spin::<false>::default();
+        let mut wait = Spin::default();
         loop {
-            for tries in 0..Spin::<false>::POLLS {
+            for tries in 0..Spin::polls(watch) {
                 let byte = self.path.shared.memory.region().load_acquire(at);
                 if u32::from(byte) != self.came {
                     self.path.tally.empty_polls += u64::from(tries);
@@ -69,7 +69,7 @@ impl<'r, O: Op, W: Waiting, const ECHOES: bool> Lossy<'r, O, W, ECHOES> {
                     return Ok(());
                 }
             }
-            self.path.tally.empty_polls += u64::from(Spin::<false>::POLLS);
+            self.path.tally.empty_polls += u64::from(Spin::polls(watch));
             let cq = &self.path.shared.send_cq;
             wait.idle(&mut Source { cq, channel: None }, watch)?;
             Other { cq, done: &mut self.path.queue.reaped }.look()?;

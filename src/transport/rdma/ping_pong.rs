@@ -104,7 +104,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
             let mut sent = Wc::EMPTY;
             let first = cq.polled(cq.poll_one(&mut sent));
             let source = Source { cq, channel: None };
-            source.wait::<Spin<false>>(first, slice::from_mut(&mut sent), None, watch, &mut 0)?;
+            source.wait::<Spin>(first, slice::from_mut(&mut sent), None, watch, &mut 0)?;
             queue.reaped = sent.id();
         }
         Ok(())
@@ -149,7 +149,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     ) -> Result<(), Halt> {
         let shared = self.shared;
         let first = match first {
-            Ok(false) => spin::<W>(&shared.recv_cq, &mut self.wc, &mut self.tally.empty_polls),
+            Ok(false) => spin::<W>(&shared.recv_cq, &mut self.wc, watch, &mut self.tally.empty_polls),
             found => found,
         };
         if matches!(first, Ok(true)) && self.wc.is_success() {
@@ -177,7 +177,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     ) -> Result<(), Halt> {
         let shared = self.shared;
         let first = match first {
-            Ok(false) => spin::<W>(&shared.send_cq, &mut self.wc, &mut self.tally.empty_polls),
+            Ok(false) => spin::<W>(&shared.send_cq, &mut self.wc, watch, &mut self.tally.empty_polls),
             found => found,
         };
         if matches!(first, Ok(true)) && self.wc.is_success() {
@@ -192,21 +192,21 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     fn wait_for_last_byte(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
         let at = self.queue.landing() + self.size - 1;
         let expected = flag(self.queue.sent + self.ahead);
-        let mut wait = Spin::<false>::default();
+        let mut wait = Spin::default();
         let mut looks = 0u32;
         loop {
-            for tries in 0..Spin::<false>::POLLS {
+            for tries in 0..Spin::polls(watch) {
                 if self.shared.memory.region().load_acquire(at) == expected {
                     self.tally.empty_polls += u64::from(tries);
                     return Ok(());
                 }
             }
-            self.tally.empty_polls += u64::from(Spin::<false>::POLLS);
+            self.tally.empty_polls += u64::from(Spin::polls(watch));
             let cq = &self.shared.send_cq;
             wait.idle(&mut Source { cq, channel: None }, watch)?;
             Other { cq, done: &mut self.queue.reaped }.look()?;
             looks += 1;
-            if looks > Spin::<false>::PATIENCE {
+            if looks > Spin::patience(watch) {
                 cq.check_device()?;
             }
         }

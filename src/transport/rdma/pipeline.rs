@@ -11,7 +11,7 @@ use super::ping_pong::opcode;
 use super::queue::{Queue, of_id};
 use super::{Rdma, Shape, Shared};
 use crate::error::{Error, Result, Step};
-use crate::measure::{Halt, Never, Pipeline, RoundTrip, Waiting, Watch};
+use crate::measure::{Halt, Never, Pipeline, RoundTrip, Spin, Waiting, Watch};
 use crate::ops::{Arrival, Op, Opcode, Peer};
 use crate::plan::Side;
 use crate::transport::pattern::Pattern;
@@ -273,7 +273,7 @@ impl<'r, O: Op, W: Waiting> Pipelined<'r, O, W> {
     /// Waits for the completion of a send. The queue is full only when one that is long answered has not completed.
     #[cold]
     fn make_room(&mut self, lane: usize, watch: &Watch<'_>) -> Result<(), Halt> {
-        let mut wait = crate::measure::Spin::<true>::default();
+        let mut wait = Spin::default();
         loop {
             self.reap()?;
             let queue = &self.lanes[lane].queue;
@@ -351,7 +351,7 @@ impl<'r, O: Op, W: Waiting> Pipelined<'r, O, W> {
     fn wait_for(&mut self, most: usize, watch: &Watch<'_>) -> Result<usize, Halt> {
         let mut wait = W::default();
         loop {
-            for _ in 0..W::POLLS {
+            for _ in 0..W::polls(watch) {
                 let got = self.find(most)?;
                 if got > 0 {
                     return Ok(got);

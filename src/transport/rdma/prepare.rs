@@ -242,11 +242,11 @@ impl Prepared {
         let grh = choice.route(self.shared.side, test)?;
         let address = Address { port: self.port, lid: remote.lid, service_level: test.service_level, grh };
         let way = Way { pd: &self.pd, address, mtu: choice.mtu, test, reads };
-        let layout = self.shared.layout;
-        let (sends_to, takes_from) = layout.directions_of(self.shared.side);
+        let (layout, side) = (self.shared.layout, self.shared.side);
+        let (sends_to, takes_from) = layout.directions_of(side);
         let mut queues = Vec::with_capacity(ours);
         for (index, ((made, psn), peer)) in self.pairs.into_iter().zip(&remote.pairs).enumerate() {
-            let slots = layout.slots_of(index, sends_to);
+            let slots = self.shared.layout.slots_of(index, sends_to);
             queues.push(Queue::new(made.connect(psn, *peer, &way)?, index, slots, self.signal_every));
         }
         let mut taking = Vec::new();
@@ -254,8 +254,8 @@ impl Prepared {
             let all = queues.iter().enumerate();
             taking =
                 all.map(|(index, queue)| queue.taking(index, layout.slots_of(index, takes_from))).collect();
-            let back = if self.shared.side == Side::Server { &mut queues } else { &mut taking };
-            back.iter_mut().for_each(|queue: &mut Queue| queue.salt = WAY_BACK);
+            let back = if side == Side::Server { &mut queues } else { &mut taking };
+            back.iter_mut().for_each(|queue| queue.salt = WAY_BACK);
         }
         let mut rdma = Rdma { queues, taking, shared: self.shared };
         rdma.post_receives()?;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use super::completion::Source;
 use super::layout::share;
-use super::posting::Posting;
+use super::posting::{Lists, Posting};
 use super::queue::{Queue, of_id};
 use super::{Rdma, Shape, Shared};
 use crate::error::Result;
@@ -15,10 +15,10 @@ use crate::transport::{Counted, Payload, Tally};
 use crate::verbs::Wc;
 
 /// Posts messages of verb `O` to the queue pairs in turn, but for those that are full.
-pub struct Spreader<'r, O, W, P> {
+pub struct Spreader<'r, O, W> {
     queues: &'r mut [Queue],
     shared: &'r Shared,
-    postings: Vec<P>,
+    postings: Vec<Lists>,
     turns: Turns,
     wcs: Box<[Wc]>,
     size: usize,
@@ -52,7 +52,7 @@ impl Turns {
     }
 }
 
-impl<'r, O: Op, W: Waiting, P: Posting> Spreader<'r, O, W, P> {
+impl<'r, O: Op, W: Waiting> Spreader<'r, O, W> {
     /// A path for messages of `size` bytes, at most the largest of the test.
     pub fn new(rdma: &'r mut Rdma, size: usize) -> Self {
         debug_assert_eq!(rdma.shared.shape, Shape::Bandwidth);
@@ -61,7 +61,7 @@ impl<'r, O: Op, W: Waiting, P: Posting> Spreader<'r, O, W, P> {
 
     /// The same over queue pairs that have these slots.
     pub(super) fn over(queues: &'r mut [Queue], shared: &'r Shared, size: usize) -> Self {
-        let postings = queues.iter().map(|queue| P::new::<O>(queue, shared, size)).collect();
+        let postings = queues.iter().map(|queue| Lists::new::<O>(queue, shared, size)).collect();
         let turns = Turns::new(queues.len());
         let wcs = vec![Wc::EMPTY; shared.cqe_batch].into();
         Self { queues, shared, postings, turns, wcs, size, tally: Tally::default(), _types: PhantomData }
@@ -82,13 +82,13 @@ impl<'r, O: Op, W: Waiting, P: Posting> Spreader<'r, O, W, P> {
     }
 }
 
-impl<O, W, P> Counted for Spreader<'_, O, W, P> {
+impl<O, W> Counted for Spreader<'_, O, W> {
     fn tally(&self) -> Tally {
         self.tally
     }
 }
 
-impl<O: Op, W: Waiting, P: Posting> Stream for Spreader<'_, O, W, P> {
+impl<O: Op, W: Waiting> Stream for Spreader<'_, O, W> {
     fn expect(&mut self, messages: Option<u64>) {
         let queues = self.queues.len();
         for (index, queue) in self.queues.iter_mut().enumerate() {
@@ -142,7 +142,7 @@ impl<O: Op, W: Waiting, P: Posting> Stream for Spreader<'_, O, W, P> {
     }
 }
 
-impl<O: Op, W, P> Payload for Spreader<'_, O, W, P> {
+impl<O: Op, W> Payload for Spreader<'_, O, W> {
     fn slots(&self) -> u64 {
         (self.shared.layout.slots * self.queues.len()) as u64
     }

@@ -218,6 +218,14 @@ impl<O, W> Payload for Taker<'_, O, W> {
     }
 }
 
+impl<O: Op, W> Gaps for Taker<'_, O, W> {
+    fn check_among(&mut self, messages: &Checked) -> Result<()> {
+        let landed = std::mem::take(&mut self.landed);
+        let queue = std::slice::from_ref(&*self.queue);
+        gaps::check_among::<O>(&landed, queue, self.shared, self.size, messages)
+    }
+}
+
 impl<O: Op, W> Aside for Taker<'_, O, W> {
     fn prepare(&mut self, messages: &Checked) {
         passive::prepare::<O>(slice::from_ref(self.queue), self.shared, self.size, messages);
@@ -231,17 +239,5 @@ impl<O: Op, W> Aside for Taker<'_, O, W> {
             Some(checked) => Payload::check(self, checked.count),
             None => Ok(()),
         }
-    }
-
-    fn landed(&mut self, _checked: &Checked) -> Result<u64> {
-        Err(Error::failed(Step::Check, "messages that go both ways are not lost"))
-    }
-}
-
-impl<O: Op, W> Gaps for Taker<'_, O, W> {
-    fn check_among(&mut self, messages: &Checked) -> Result<()> {
-        let landed = std::mem::take(&mut self.landed);
-        let queue = std::slice::from_ref(&*self.queue);
-        gaps::check_among::<O>(&landed, queue, self.shared, self.size, messages)
     }
 }

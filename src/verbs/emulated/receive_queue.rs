@@ -116,7 +116,6 @@ pub(super) unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: the caller's contract.
     let qp = unsafe { Qp::from_raw(qp) };
-    qp.dawdle();
     // SAFETY: as above.
     let result = unsafe { fill(qp, wr) };
     // Someone else may have moved to ERR after we looked and before the receive was there to be flushed.
@@ -154,6 +153,7 @@ unsafe fn fill(qp: &Qp, mut wr: *mut ibv_recv_wr) -> Result<(), (*mut ibv_recv_w
         if posted.wrapping_sub(queue.released.load(Ordering::Acquire)) >= queue.depth {
             return Err((wr, if qp.shared.is_some() { Errno::EINVAL } else { Errno::ENOMEM }));
         }
+        qp.dawdle();
         let slot = queue.ring.get(*posted);
         // SAFETY: the slot was given back or never used (checked above), and this lock makes us the only writer.
         let receive = unsafe { &mut *slot.receive.get() };
