@@ -1,6 +1,6 @@
 //! What a test that streams both ways at once goes with.
 
-use super::{Connection, Shape, Test};
+use super::{Shape, Test};
 use crate::error::{Error, Result};
 
 impl Test {

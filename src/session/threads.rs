@@ -147,7 +147,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted + Send>(
     for (path, before) in paths.iter_mut().zip(&before) {
         let (own, others) = rest.split_at(before.len().min(rest.len()));
         rest = others;
-        let mut taken = since(before, path).iter().sum();
+        let mut taken = since(before, &path.positions()).iter().sum();
         let watch = lane.watch().without_peer();
         let halted = bandwidth::sink::<P, false>(path, own.iter().sum(), &watch, &mut taken);
         halted.map_err(|halt| lane.explain(halt, Step::Measure))?;
