@@ -231,6 +231,11 @@ fn every_column_of_the_csv_shows_something_in_some_document() {
     let mut documents: Vec<Document> = documents::all().into_iter().map(|(_, document)| document).collect();
     let mut full = documents::bandwidth_row(Transport::Rdma, 64, 1_000);
     full.point.offered_per_s = Some(1e5);
+    full.late_replies = Some(1);
+    full.overlap = serde_json::from_value(serde_json::json!({
+        "share": 0.9, "offset_ns": 5, "uncertainty_ns": 3
+    }))
+    .unwrap();
     (full.sent, full.received, full.lost, full.late, full.start_s) =
         (Some(1), Some(1), Some(0), Some(2), Some(0.1));
     full.limited_by = Some("schedule".into());

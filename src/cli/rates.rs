@@ -41,7 +41,7 @@ pub struct Shares(pub Vec<f64>);
 
 /// Within what can be measured: beyond the capacity to show what happens there, but not far.
 pub fn is_share(share: f64) -> bool {
-    share >= 0.001 && share <= 2.0
+    (0.001..=2.0).contains(&share)
 }
 
 impl FromStr for Shares {

@@ -49,14 +49,14 @@ fn deal(parts: &mut [f64], length: u64, start: u64, interval: &Interval) {
 /// Rounds the parts so that nothing is lost in all.
 fn whole(parts: &[f64], length: u64, window_ns: u64) -> Vec<Interval> {
     let (mut sum, mut given) = (0.0, 0);
-    let mut interval = |(index, part): (usize, &f64)| {
+    let interval = |(index, part): (usize, &f64)| {
         sum += part;
         let messages = (sum.round() as u64).saturating_sub(given);
         given += messages;
         let start_ns = index as u64 * length;
         Interval { start_ns, length_ns: length.min(window_ns - start_ns), messages }
     };
-    parts.iter().enumerate().map(|part| interval(part)).collect()
+    parts.iter().enumerate().map(interval).collect()
 }
 
 #[cfg(test)]

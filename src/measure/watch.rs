@@ -136,7 +136,7 @@ impl<'a> Watch<'a> {
 }
 
 /// What a path does while nothing has come, as a type: one loop is compiled for each.
-pub trait Waiting: Default {
+pub trait Waiting: Default + Send {
     /// The path sleeps instead of spinning.
     const SLEEPS: bool;
 

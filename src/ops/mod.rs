@@ -108,7 +108,7 @@ impl Facts {
 }
 
 /// A verb as a type, so that a loop over it is compiled for it alone.
-pub trait Op: 'static {
+pub trait Op: 'static + std::marker::Send {
     /// The facts, folded by the compiler wherever a loop asks.
     const FACTS: Facts;
 }

@@ -1,11 +1,10 @@
 //! A point at the client: which path and which loop it is measured with.
 
-use super::both::AtEnd;
 use super::establish::Paths;
 use super::lane::Lane;
 use super::phase::{self, Measured};
 use super::row::Recorder;
-use super::{lossy, pipeline, threads};
+use super::{both, lossy, pipeline, threads};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Sleep, Spin, Stream, Waiting, together};
 use crate::ops::{Arrival, Op, Visitor};
@@ -28,13 +27,11 @@ impl AtClient<'_> {
     /// # Errors
     /// Why it could not be measured.
     pub fn run(self) -> Result<Measured> {
-        let verb = self.lane.test.verb;
-        if !self.lane.test.bidirectional {
-            return verb.visit(self);
+        if self.lane.test.bidirectional {
+            let Self { lane, paths, transport, size, recorder } = self;
+            return both::lead(lane, paths, transport, size, &mut recorder.sample);
         }
-        let Self { lane, paths, transport, size, recorder } = self;
-        let measured = verb.visit(AtEnd { lane, paths, transport, size, sample: &mut recorder.sample })?;
-        measured.ok_or_else(|| Error::failed(Step::Measure, "the client's end has measured nothing"))
+        self.lane.test.verb.visit(self)
     }
 }
 

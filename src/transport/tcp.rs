@@ -181,7 +181,7 @@ pub struct Streamer<'s, O, W, S> {
     posted: u64,
     done: u64,
     tally: Tally,
-    _types: PhantomData<fn() -> (O, W, S)>,
+    _types: PhantomData<(O, W, S)>,
 }
 
 impl<'s, O: Op, W: Waiting, S: Sending> Streamer<'s, O, W, S> {

@@ -25,7 +25,7 @@ pub struct Gatherer<'r, O, W> {
     /// Messages of a phase that is checked, and where they are.
     landed: Vec<Landed>,
     tally: Tally,
-    _types: PhantomData<fn() -> (O, W)>,
+    _types: PhantomData<(O, W)>,
 }
 
 /// Where receives are posted.

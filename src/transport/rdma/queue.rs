@@ -22,6 +22,8 @@ pub struct Queue {
     pub(super) qp: Pair,
     /// Its slots of the buffer.
     pub(super) slots: Slots,
+    /// Where messages of a latency test land: in the second half of the slots.
+    landing: usize,
     /// What the identifiers of its sends have besides the number.
     pub(super) tag: u64,
     /// What sets the patterns of its direction apart.
@@ -42,6 +44,7 @@ impl Queue {
         Self {
             qp,
             slots,
+            landing: slots.offset + slots.count / 2 * slots.stride,
             tag: (index as u64) << NUMBER_BITS,
             salt: 0,
             signal_every,
@@ -104,7 +107,7 @@ impl Queue {
 
     /// Where messages of a latency test land: in the second half of the slots.
     pub(super) fn landing(&self) -> usize {
-        self.slots.offset + self.slots.count / 2 * self.slots.stride
+        self.landing
     }
 
     /// The slots that messages of a latency test land in.

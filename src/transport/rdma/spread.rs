@@ -23,7 +23,7 @@ pub struct Spreader<'r, O, W> {
     wcs: Box<[Wc]>,
     size: usize,
     tally: Tally,
-    _types: PhantomData<fn() -> (O, W)>,
+    _types: PhantomData<(O, W)>,
 }
 
 /// Whose turn it is: a queue pair that is full is not asked again before it has room.

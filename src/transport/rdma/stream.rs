@@ -22,7 +22,7 @@ pub struct Streamer<'r, O, W, P> {
     wcs: Box<[Wc]>,
     size: usize,
     tally: Tally,
-    _types: PhantomData<fn() -> (O, W)>,
+    _types: PhantomData<(O, W)>,
 }
 
 impl<'r, O: Op, W: Waiting, P: Posting> Streamer<'r, O, W, P> {
@@ -118,7 +118,7 @@ pub struct Taker<'r, O, W> {
     /// Messages of a phase that is checked, on a path that may lose some.
     landed: Vec<Landed>,
     tally: Tally,
-    _types: PhantomData<fn() -> (O, W)>,
+    _types: PhantomData<(O, W)>,
 }
 
 impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {

@@ -47,7 +47,7 @@ impl<'s, O: Op> Duplex<'s, O> {
             }
             Ok(epoll)
         };
-        let epoll = epoll().map_err(|errno| no_epoll(errno))?;
+        let epoll = epoll().map_err(no_epoll)?;
         let is_client = out.side == Side::Client;
         let (ours, theirs) = if is_client { (0, WAY_BACK) } else { (WAY_BACK, 0) };
         Ok(Self {

@@ -15,7 +15,7 @@ use crate::sys::zero_copy::next_returned;
 use crate::transport::Tally;
 
 /// How messages are sent. What goes with them, requests and acknowledgements, is copied always.
-pub trait Sending {
+pub trait Sending: Send {
     /// Buffers are lent, and must not change until they are back.
     const LENDS: bool;
 }

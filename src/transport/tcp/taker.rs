@@ -19,7 +19,7 @@ pub struct Taker<'s, O, W, S> {
     partial: usize,
     taken: u64,
     tally: Tally,
-    _types: PhantomData<fn() -> (O, W, S)>,
+    _types: PhantomData<(O, W, S)>,
 }
 
 impl<'s, O: Op, W: Waiting, S: Sending> Taker<'s, O, W, S> {
