@@ -161,6 +161,9 @@ fn what_does_not_go_with_both_directions_is_refused() {
         ("send_lat", "-b --loopback", "bandwidth tests"),
         ("write_bw", "-b --loopback --tcp-zerocopy", "--tcp-zerocopy"),
         ("write_bw", "-b --loopback --threads 2", "--threads"),
+        ("send_bw", "-b --loopback -c UD -s 64", "-c RC"),
+        ("write_bw", "-b --loopback --rate 1000", "--rate"),
+        ("write_bw", "-b --loopback --rate-sweep 0.5", "--rate"),
     ] {
         suite::run(binary, options).exits(2).says(&["error: ", word]);
     }
