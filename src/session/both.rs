@@ -25,18 +25,38 @@ pub struct Back {
     offset: Offset,
 }
 
-/// One end of a point, as a visitor of its verb. What it streams goes into the sample; the client learns of the rest.
-pub struct AtEnd<'a> {
-    /// This end.
-    pub lane: &'a mut Lane,
-    /// Connected.
-    pub paths: &'a mut Paths,
-    /// Over which of them.
-    pub transport: Transport,
-    /// Of a message, in bytes.
-    pub size: u64,
-    /// Filled also when the point ends early.
-    pub sample: &'a mut BandwidthSample,
+/// The client's end of a point for messages of `size` bytes. What it streamed is in the sample, also when the point
+/// ended early.
+///
+/// # Errors
+/// Why it could not be measured.
+pub fn lead(
+    lane: &mut Lane,
+    paths: &mut Paths,
+    transport: Transport,
+    size: u64,
+    sample: &mut BandwidthSample,
+) -> Result<Measured> {
+    let measured = lane.test.verb.visit(AtEnd { lane, paths, transport, size, sample })?;
+    measured.ok_or_else(|| Error::failed(Step::Measure, "the client's end has measured nothing"))
+}
+
+/// The server's end.
+///
+/// # Errors
+/// Why it could not be measured.
+pub fn follow(lane: &mut Lane, paths: &mut Paths, transport: Transport, size: u64) -> Result<()> {
+    let sample = &mut BandwidthSample::default();
+    lane.test.verb.visit(AtEnd { lane, paths, transport, size, sample }).map(drop)
+}
+
+/// One end of a point, as a visitor of its verb; the client learns what was measured.
+struct AtEnd<'a> {
+    lane: &'a mut Lane,
+    paths: &'a mut Paths,
+    transport: Transport,
+    size: u64,
+    sample: &'a mut BandwidthSample,
 }
 
 impl Visitor for AtEnd<'_> {

@@ -2,14 +2,13 @@
 
 use std::time::Instant;
 
-use super::both::AtEnd;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, PollCosts, STEP};
 use super::row::ends_point;
-use super::{Process, client, ends, lossy, phase, threads};
+use super::{Process, both, client, ends, lossy, phase, threads};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
-use crate::measure::{BandwidthSample, Clock, Sink, Sleep, Spin, Waiting};
+use crate::measure::{Clock, Sink, Sleep, Spin, Waiting};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{Control, Identity, Incoming, Listener, Token};
 use crate::ops::{Arrival, Op, Peer, Visitor};
@@ -286,8 +285,7 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
                 }
                 let verb = lane.test.verb;
                 if lane.test.bidirectional {
-                    let sample = &mut BandwidthSample::default();
-                    verb.visit(AtEnd { lane, paths, transport, size, sample })?;
+                    both::follow(lane, paths, transport, size)?;
                 } else {
                     verb.visit(AtServer { lane, paths, transport, size })?;
                 }
