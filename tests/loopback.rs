@@ -435,7 +435,7 @@ fn ends_that_share_one_core_yield_it_and_say_so() {
         assert_eq!(at(&document, "/local/core"), at(&document, "/remote/core"));
         let warned = at(&document, "/warnings").as_array().expect("schema");
         assert!(warned.iter().any(|warning| text(warning, "/code") == "shared_core"), "{warned:#?}");
-        assert!(run.stdout.contains("share one core"), "{}", run.stdout);
+        assert!(run.stdout.contains("share a core"), "{}", run.stdout);
         // Ends that wait for whole time slices of each other take hundreds of times as long.
         assert!(run.took < Duration::from_secs(30), "{:?}", run.took);
     }

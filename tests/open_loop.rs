@@ -88,7 +88,7 @@ fn queues_of_every_length_and_messages_of_every_size_are_kept_apart() {
         // More than any socket holds: who sends must read meanwhile.
         ("send_lat", "--tcp-only --depth 16 -s 1M -n 32"),
         ("send_lat", "--tcp-only --depth 16 -s 1M -n 32 --events"),
-        ("read_lat", "--tcp-only --depth 64 -s 1M -n 64 --tcp-sndbuf 4k"),
+        ("read_lat", "--tcp-only --depth 16 -s 1M -n 16 --tcp-sndbuf 64k"),
     ] {
         let document = paced(binary, &format!("--verify --warm-up 10ms {options}"));
         assert!(

@@ -72,11 +72,26 @@ impl Source<'_> {
         }
     }
 
+    /// Takes a batch of completions, all of them successful, and waits for at least one. Returns how many.
+    #[inline(always)]
+    pub(super) fn batch<W: Waiting>(
+        self,
+        into: &mut [Wc],
+        watch: &Watch<'_>,
+        empty_polls: &mut u64,
+    ) -> Result<usize, Halt> {
+        match self.cq.poll(into) {
+            Ok(got) if got > 0 && into[..got].iter().all(Wc::is_success) => Ok(got),
+            first => self.wait::<W>(first, into, None, watch, empty_polls),
+        }
+    }
+
     /// Waits until there is at least one completion, and looks at `other` from time to time. Returns how many of `into`
     /// are filled, all of them successful.
     ///
     /// The loops poll once before they call this, and `first` is how many that brought: a completion that is there
     /// already costs nothing of the waiting.
+    #[inline(never)]
     pub(super) fn wait<W: Waiting>(
         mut self,
         first: Result<usize, Error>,

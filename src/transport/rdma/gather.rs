@@ -126,8 +126,7 @@ impl<O: Op, W: Waiting> Sink for Gatherer<'_, O, W> {
     #[inline]
     fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         let source = Source { cq: &self.shared.recv_cq, channel: self.shared.recv_channel.as_ref() };
-        let first = source.cq.poll(&mut self.wcs);
-        let got = source.wait::<W>(first, &mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
+        let got = source.batch::<W>(&mut self.wcs, watch, &mut self.tally.empty_polls)?;
         self.note::<VERIFY>(got)
     }
 

@@ -12,7 +12,7 @@ use crate::ops::{Arrival, Op, Opcode, Peer};
 use crate::plan::Side;
 use crate::transport::pattern::Pattern;
 use crate::transport::{Counted, Tally};
-use crate::verbs::{self, PollFailed, Receiver, Sender, Wc};
+use crate::verbs::{self, Cq, PollFailed, Receiver, Sender, Wc};
 
 /// Messages of verb `O` there and, if it echoes, back; waiting as `W` says.
 pub struct PingPong<'r, O, W> {
@@ -20,6 +20,9 @@ pub struct PingPong<'r, O, W> {
     pub(super) shared: &'r Shared,
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
+    /// Those of the shared part, one load nearer to the loop.
+    recv_cq: Cq,
+    send_cq: Cq,
     pub(super) wc: Wc,
     pub(super) size: usize,
     /// Trips of the run before this path's first.
@@ -75,6 +78,8 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
             shared,
             sender,
             receiver,
+            recv_cq: shared.recv_cq.clone(),
+            send_cq: shared.send_cq.clone(),
             wc: Wc::EMPTY,
             size,
             before,
@@ -134,7 +139,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
 
     #[inline(always)]
     pub(super) fn wait_for_receive(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
-        match self.shared.recv_cq.poll_one(&mut self.wc) {
+        match self.recv_cq.poll_one(&mut self.wc) {
             Ok(true) if self.wc.is_success() => Ok(()),
             first => self.wait_longer_for_receive(first, watch),
         }
@@ -163,7 +168,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
 
     #[inline(always)]
     fn wait_for_send(&mut self, watch: &Watch<'_>) -> Result<(), Halt> {
-        match self.shared.send_cq.poll_one(&mut self.wc) {
+        match self.send_cq.poll_one(&mut self.wc) {
             Ok(true) if self.wc.is_success() => Ok(()),
             first => self.wait_longer_for_send(first, watch),
         }

@@ -129,8 +129,7 @@ impl<O: Op, W: Waiting> Stream for Spreader<'_, O, W> {
     #[inline]
     fn reap(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         let source = Source { cq: &self.shared.send_cq, channel: self.shared.send_channel.as_ref() };
-        let first = source.cq.poll(&mut self.wcs);
-        let got = source.wait::<W>(first, &mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
+        let got = source.batch::<W>(&mut self.wcs, watch, &mut self.tally.empty_polls)?;
         Ok(self.note(got))
     }
 

@@ -75,8 +75,7 @@ impl<O: Op, W: Waiting, P: Posting> Stream for Streamer<'_, O, W, P> {
     #[inline(always)]
     fn reap(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         let source = Source { cq: &self.shared.send_cq, channel: self.shared.send_channel.as_ref() };
-        let first = source.cq.poll(&mut self.wcs);
-        let got = source.wait::<W>(first, &mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
+        let got = source.batch::<W>(&mut self.wcs, watch, &mut self.tally.empty_polls)?;
         Ok(self.note(got))
     }
 
@@ -181,8 +180,7 @@ impl<O: Op, W: Waiting> Sink for Taker<'_, O, W> {
     #[inline(always)]
     fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
         let source = Source { cq: &self.shared.recv_cq, channel: self.shared.recv_channel.as_ref() };
-        let first = source.cq.poll(&mut self.wcs);
-        let got = source.wait::<W>(first, &mut self.wcs, None, watch, &mut self.tally.empty_polls)?;
+        let got = source.batch::<W>(&mut self.wcs, watch, &mut self.tally.empty_polls)?;
         self.note::<VERIFY>(got)
     }
 
