@@ -122,37 +122,45 @@ impl ReceiveRing {
     /// [`Step::Measure`](crate::error::Step::Measure): the queue is full, or the queue pair is in no state to receive.
     #[inline]
     pub fn post(&mut self, count: usize) -> Result<()> {
+        if count > self.entries.len() { self.post_rounds(count) } else { self.post_part(count) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_rounds(&mut self, count: usize) -> Result<()> {
         let slots = self.entries.len();
-        let mut left = count;
-        while left > 0 {
-            let run = left.min(slots);
-            let (first, mut end) = (self.next, self.next + run);
-            if end > slots {
-                end -= slots;
-            }
-            let mut bad = ptr::null_mut();
-            // SAFETY: `first` is less than `slots`, and `end` is between 1 and `slots`. The requests and their elements
-            // live as long as the ring and are read by the library before it returns; the ring is cut behind the last
-            // one for that call. Queue pair and what it stands on are kept by `owner`, the memory by `_elements`, past
-            // the completion or up to the end of its registration. The table was found complete when the context was
-            // opened.
-            let code = unsafe {
-                let last = self.entry(end - 1);
-                let behind = std::mem::replace(&mut (*last).wr.next, ptr::null_mut());
-                let code = (*self.operation).unwrap_unchecked()(
-                    self.queue,
-                    &raw mut (*self.entry(first)).wr,
-                    &mut bad,
-                );
-                (*last).wr.next = behind;
-                code
-            };
-            if code != 0 {
-                return Err(receives_failed(&self.owner, (count - left) as u32, count as u32, code));
-            }
-            self.next = if end == slots { 0 } else { end };
-            left -= run;
+        (0..count / slots).try_for_each(|_| self.post_part(slots))?;
+        self.post_part(count % slots)
+    }
+
+    /// Posts at most as many as there are slots; `post` and `post_rounds` see to that.
+    #[inline(always)]
+    fn post_part(&mut self, count: usize) -> Result<()> {
+        let slots = self.entries.len();
+        if count == 0 {
+            return Ok(());
         }
+        let (first, mut end) = (self.next, self.next + count);
+        if end > slots {
+            end -= slots;
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: `first` is less than `slots`, and `end` is between 1 and `slots`. The requests and their elements live
+        // as long as the ring and are read by the library before it returns; the ring is cut behind the last one for
+        // that call. Queue pair and what it stands on are kept by `owner`, the memory by `_elements`, past the
+        // completion or up to the end of its registration. The table was found complete when the context was opened.
+        let code = unsafe {
+            let last = self.entry(end - 1);
+            let behind = std::mem::replace(&mut (*last).wr.next, ptr::null_mut());
+            let wr = &raw mut (*self.entry(first)).wr;
+            let code = (*self.operation).unwrap_unchecked()(self.queue, wr, &mut bad);
+            (*last).wr.next = behind;
+            code
+        };
+        if code != 0 {
+            return Err(receives_failed(&self.owner, 0, count as u32, code));
+        }
+        self.next = if end == slots { 0 } else { end };
         Ok(())
     }
 }

@@ -17,6 +17,9 @@ use super::post::{Partial, Sender};
 #[derive(Debug)]
 pub struct SendList {
     qp: *mut ibv_qp,
+    /// The first request and the last one, one load nearer to the loops.
+    first: *mut ibv_send_wr,
+    last: *mut ibv_send_wr,
     /// Their requests are linked. Nobody gets them out, nor others in, so that no link leads to one that is gone.
     senders: Vec<Sender>,
 }
@@ -50,7 +53,8 @@ impl SendList {
             }
             next = sender.wr();
         }
-        Self { qp, senders }
+        let last = senders.last().map_or(next, Sender::wr);
+        Self { qp, first: next, last, senders }
     }
 
     /// Requests in the list.
@@ -66,7 +70,28 @@ impl SendList {
     /// to send. Those before the one that was refused are posted: see [`SendList::post_from`].
     #[inline]
     pub fn post(&mut self) -> Result<(), Partial> {
-        self.post_from(0)
+        match self.hand_over(self.first) {
+            Ok(()) => Ok(()),
+            Err((code, bad)) => Err(self.failed(0, bad, code)),
+        }
+    }
+
+    /// Sets the number that comes back in the completion of the last request.
+    #[inline]
+    pub fn set_last_id(&mut self, wr_id: u64) {
+        // SAFETY: a request of the list, which is alive and ours alone.
+        unsafe { (*self.last).wr_id = wr_id };
+    }
+
+    /// Hands the requests from `wr` on to the device. Returns the error number, and the request that was refused.
+    #[inline(always)]
+    fn hand_over(&mut self, wr: *mut ibv_send_wr) -> Result<(), (i32, *mut ibv_send_wr)> {
+        let mut bad = ptr::null_mut();
+        // SAFETY: `wr` is a request of the list. The requests, their elements and links live as long as the list and are
+        // read by the library before it returns. Queue pair, memory and address handles are kept by the senders, past
+        // the completion or up to the end of the registration. The table was found complete when the context was opened.
+        let code = unsafe { (*(*self.qp).context).ops.post_send.unwrap_unchecked()(self.qp, wr, &mut bad) };
+        if code == 0 { Ok(()) } else { Err((code, bad)) }
     }
 
     /// Hands the requests from this one on to the device, as after a list was posted in part.
@@ -78,19 +103,8 @@ impl SendList {
     /// If there is no such request.
     #[inline]
     pub fn post_from(&mut self, first: usize) -> Result<(), Partial> {
-        let mut bad = ptr::null_mut();
-        // SAFETY: the requests, their elements and links live as long as the list and are read by the library before it
-        // returns. Queue pair, memory and address handles are kept by the senders, past the completion or up to the end
-        // of the registration. The table was found complete when the context was opened.
-        let code = unsafe {
-            let wr = self.senders[first].wr();
-            (*(*self.qp).context).ops.post_send.unwrap_unchecked()(self.qp, wr, &mut bad)
-        };
-        if code != 0 {
-            let refused = self.senders[first..].iter().position(|sender| ptr::eq(sender.wr(), bad));
-            return Err(self.failed(first, refused.unwrap_or(0), code));
-        }
-        Ok(())
+        let wr = self.senders[first].wr();
+        self.hand_over(wr).map_err(|(code, bad)| self.failed(first, bad, code))
     }
 
     /// A request of the list, to change what it says.
@@ -104,7 +118,9 @@ impl SendList {
 
     #[cold]
     #[inline(never)]
-    fn failed(&self, first: usize, posted: usize, code: i32) -> Partial {
+    fn failed(&self, first: usize, bad: *mut ibv_send_wr, code: i32) -> Partial {
+        let refused = self.senders[first..].iter().position(|sender| ptr::eq(sender.wr(), bad));
+        let posted = refused.unwrap_or(0);
         let detail = format!("{posted} of {} posted, ", self.senders.len() - first);
         let error = self.senders[first + posted].post_failed(&detail, code);
         Partial { posted: posted as u32, error }

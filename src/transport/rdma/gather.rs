@@ -89,7 +89,6 @@ impl<'r, O: Op, W: Waiting> Gatherer<'r, O, W> {
             let queue = &mut self.queues[index];
             let message = queue.taken;
             queue.taken += 1;
-            queue.receives_posted += 1;
             if VERIFY {
                 if !self.shared.may_lose {
                     check_completion::<O>(wc, message, self.size)?;

@@ -173,7 +173,6 @@ impl<'r, O: Op> Lane<'r, O> {
     #[inline(always)]
     fn receive(&mut self) -> Result<()> {
         self.receives.post(1)?;
-        self.queue.receives_posted += 1;
         self.queue.taken += 1;
         Ok(())
     }

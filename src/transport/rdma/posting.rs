@@ -142,12 +142,17 @@ impl Lists {
         queue.sent += self.len;
         // Another list without a completion would be more messages than may share one.
         let signalled = queue.sent == queue.end || queue.until_signal < 2 * self.len as u32;
-        let mut end = list.request(len - 1);
-        end.set_signalled(signalled);
-        end.set_id(queue.tag | queue.sent);
-        list.post().map_err(|partial| partial.error)?;
-        queue.until_signal =
-            if signalled { queue.signal_every } else { queue.until_signal - self.len as u32 };
+        list.set_last_id(queue.tag | queue.sent);
+        if signalled {
+            list.post().map_err(|partial| partial.error)?;
+            queue.until_signal = queue.signal_every;
+        } else {
+            // A list asks for a completion unless it is told otherwise.
+            list.request(len - 1).set_signalled(false);
+            list.post().map_err(|partial| partial.error)?;
+            list.request(len - 1).set_signalled(true);
+            queue.until_signal -= self.len as u32;
+        }
         self.step();
         Ok(self.len)
     }

@@ -35,7 +35,8 @@ pub struct Queue {
     pub(super) end: u64,
     pub(super) sent: u64,
     pub(super) reaped: u64,
-    pub(super) receives_posted: u64,
+    /// Receives of its own that are posted.
+    pub(super) ahead: u64,
     pub(super) taken: u64,
 }
 
@@ -52,7 +53,7 @@ impl Queue {
             end: u64::MAX,
             sent: 0,
             reaped: 0,
-            receives_posted: 0,
+            ahead: 0,
             taken: 0,
         }
     }
@@ -185,18 +186,18 @@ impl Queue {
     pub(super) fn receives(&self, shared: &Shared) -> ReceiveRing {
         let slots = if shared.shape == Shape::Latency { self.landings() } else { self.slots };
         let local = shared.memory.slice(slots.offset, slots.stride);
-        let next = (self.receives_posted % slots.count as u64) as usize;
+        let next = ((self.taken + self.ahead) % slots.count as u64) as usize;
         self.qp.receive_ring(local, slots, next, |_| self.tag)
     }
 
     /// Fills the receive queue.
     pub(super) fn post_receives(&mut self, shared: &Shared) -> Result<()> {
-        let missing = shared.rx_depth - (self.receives_posted - self.taken);
+        let missing = shared.rx_depth - self.ahead;
         match shared.srq {
             Some(_) => self.receiver(shared).post_many(missing as u32).map_err(|partial| partial.error)?,
             None => self.receives(shared).post(missing as usize)?,
         }
-        self.receives_posted += missing;
+        self.ahead += missing;
         Ok(())
     }
 }

@@ -140,7 +140,6 @@ impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
     fn note<const VERIFY: bool>(&mut self, got: usize) -> Result<u64, Halt> {
         self.receives.post(got)?;
         let first = self.queue.taken;
-        self.queue.receives_posted += got as u64;
         self.queue.taken += got as u64;
         if VERIFY {
             for (wc, message) in self.wcs[..got].iter().zip(first..) {
