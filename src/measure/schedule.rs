@@ -48,7 +48,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule on a clock of `hz` ticks a second. [`AHEAD`] moments are drawn at once.
+    /// A schedule on a clock of `hz` ticks a second. Moments are drawn 256 at a time.
     pub fn new(pace: &Pace, hz: f64) -> Self {
         let mean = hz / pace.rate_per_s;
         let mut schedule = Self {

@@ -2,7 +2,6 @@
 
 use std::marker::PhantomData;
 
-use super::completion::Source;
 use super::gaps::{self, Landed};
 use super::queue::{Queue, of_id};
 use super::stream::check_completion;
@@ -124,8 +123,7 @@ impl<O, W> Counted for Gatherer<'_, O, W> {
 impl<O: Op, W: Waiting> Sink for Gatherer<'_, O, W> {
     #[inline]
     fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
-        let source = Source { cq: &self.shared.recv_cq, channel: self.shared.recv_channel.as_ref() };
-        let got = source.batch::<W>(&mut self.wcs, watch, &mut self.tally.empty_polls)?;
+        let got = self.shared.arrivals().batch::<W>(&mut self.wcs, watch, &mut self.tally.empty_polls)?;
         self.note::<VERIFY>(got)
     }
 
@@ -134,8 +132,7 @@ impl<O: Op, W: Waiting> Sink for Gatherer<'_, O, W> {
         if const { !O::FACTS.consumes_receives() } {
             return Ok(0);
         }
-        let source = Source { cq: &self.shared.recv_cq, channel: None };
-        let got = source.look(&mut self.wcs, &mut self.tally.empty_polls)?;
+        let got = self.shared.arrivals().look(&mut self.wcs, &mut self.tally.empty_polls)?;
         self.note::<VERIFY>(got)
     }
 }

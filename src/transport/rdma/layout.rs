@@ -27,9 +27,9 @@ const WORKING_SET: u64 = 1 << 20;
 const ALIGNMENT: u64 = 128;
 
 impl Layout {
-    /// Latency has a slot to send from and one to land in for each message outstanding. Bandwidth has as many as were asked for, or else as may be
-    /// outstanding, as far as a working set of 1 MiB holds them, and at least two for one queue pair, one for each of
-    /// many.
+    /// Latency has a slot to send from and one to land in for each message outstanding. Bandwidth has as many as were
+    /// asked for, or else as may be outstanding, as far as a working set of 1 MiB holds them, and at least two for one
+    /// queue pair, one for each of many.
     ///
     /// # Errors
     /// They do not fit an address space.

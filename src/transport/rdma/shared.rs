@@ -1,6 +1,7 @@
 //! What all queue pairs of a path have together.
 
 use super::Layout;
+use super::completion::Source;
 use crate::plan::{Shape, Side};
 use crate::verbs::{Channel, Cq, Mr, RemoteSlice, Slots, Srq};
 
@@ -31,4 +32,16 @@ pub struct Shared {
     pub(super) cqe_batch: usize,
     /// Messages may be lost.
     pub(super) may_lose: bool,
+}
+
+impl Shared {
+    /// Where sends complete.
+    pub(super) fn sends(&self) -> Source<'_> {
+        Source { cq: &self.send_cq, channel: self.send_channel.as_ref() }
+    }
+
+    /// Where receives complete.
+    pub(super) fn arrivals(&self) -> Source<'_> {
+        Source { cq: &self.recv_cq, channel: self.recv_channel.as_ref() }
+    }
 }

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 
-use super::completion::Source;
 use super::layout::share;
 use super::posting::{Lists, Posting};
 use super::queue::{Queue, of_id};
@@ -128,15 +127,13 @@ impl<O: Op, W: Waiting> Stream for Spreader<'_, O, W> {
 
     #[inline]
     fn reap(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
-        let source = Source { cq: &self.shared.send_cq, channel: self.shared.send_channel.as_ref() };
-        let got = source.batch::<W>(&mut self.wcs, watch, &mut self.tally.empty_polls)?;
+        let got = self.shared.sends().batch::<W>(&mut self.wcs, watch, &mut self.tally.empty_polls)?;
         Ok(self.note(got))
     }
 
     #[inline]
     fn look(&mut self) -> Result<u64, Halt> {
-        let source = Source { cq: &self.shared.send_cq, channel: None };
-        let got = source.look(&mut self.wcs, &mut self.tally.empty_polls)?;
+        let got = self.shared.sends().look(&mut self.wcs, &mut self.tally.empty_polls)?;
         Ok(self.note(got))
     }
 }

@@ -3,7 +3,6 @@
 use std::marker::PhantomData;
 use std::slice;
 
-use super::completion::Source;
 use super::gaps::{self, Landed};
 use super::posting::Posting;
 use super::queue::Queue;
@@ -74,15 +73,13 @@ impl<O: Op, W: Waiting, P: Posting> Stream for Streamer<'_, O, W, P> {
 
     #[inline(always)]
     fn reap(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
-        let source = Source { cq: &self.shared.send_cq, channel: self.shared.send_channel.as_ref() };
-        let got = source.batch::<W>(&mut self.wcs, watch, &mut self.tally.empty_polls)?;
+        let got = self.shared.sends().batch::<W>(&mut self.wcs, watch, &mut self.tally.empty_polls)?;
         Ok(self.note(got))
     }
 
     #[inline]
     fn look(&mut self) -> Result<u64, Halt> {
-        let source = Source { cq: &self.shared.send_cq, channel: None };
-        match source.look(&mut self.wcs, &mut self.tally.empty_polls)? {
+        match self.shared.sends().look(&mut self.wcs, &mut self.tally.empty_polls)? {
             0 => Ok(0),
             got => Ok(self.note(got)),
         }
@@ -178,8 +175,7 @@ impl<O, W> Counted for Taker<'_, O, W> {
 impl<O: Op, W: Waiting> Sink for Taker<'_, O, W> {
     #[inline(always)]
     fn take<const VERIFY: bool>(&mut self, watch: &Watch<'_>) -> Result<u64, Halt> {
-        let source = Source { cq: &self.shared.recv_cq, channel: self.shared.recv_channel.as_ref() };
-        let got = source.batch::<W>(&mut self.wcs, watch, &mut self.tally.empty_polls)?;
+        let got = self.shared.arrivals().batch::<W>(&mut self.wcs, watch, &mut self.tally.empty_polls)?;
         self.note::<VERIFY>(got)
     }
 
@@ -188,8 +184,7 @@ impl<O: Op, W: Waiting> Sink for Taker<'_, O, W> {
         if const { !O::FACTS.consumes_receives() } {
             return Ok(0);
         }
-        let source = Source { cq: &self.shared.recv_cq, channel: None };
-        match source.look(&mut self.wcs, &mut self.tally.empty_polls)? {
+        match self.shared.arrivals().look(&mut self.wcs, &mut self.tally.empty_polls)? {
             0 => Ok(0),
             got => self.note::<VERIFY>(got),
         }
