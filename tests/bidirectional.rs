@@ -156,6 +156,17 @@ fn an_end_that_is_killed_is_noticed_by_one_that_streams() {
 }
 
 #[test]
+fn a_device_that_fails_ends_both_directions_long_before_the_stall_timeout() {
+    let _turn = suite::turn();
+    for option in ["", "--events", "-q 3"] {
+        let command = suite::line("send_bw", &format!("--loopback -d emu0 --no-tcp -n 6000 -b {option}"));
+        let command = suite::misbehaving(command, "device-fatal-after=500");
+        let ended = Running::start(command).finish_within(Duration::from_secs(9)).exits(5);
+        ended.says(&["the device failed"]);
+    }
+}
+
+#[test]
 fn what_does_not_go_with_both_directions_is_refused() {
     for (binary, options, word) in [
         ("send_lat", "-b --loopback", "bandwidth tests"),

@@ -43,7 +43,7 @@ fn kept(row: &Value) -> bool {
         assert!(off <= 2.0 + 0.02 * messages + 6.0 * messages.sqrt(), "{off}: {row:#}");
     } else {
         let reasons = at(row, "/validity/reasons").to_string();
-        assert!(reasons.contains("offered") && reasons.contains("achieved"), "{reasons}");
+        assert!(reasons.contains("offered") && reasons.contains("posted"), "{reasons}");
     }
     is_ok
 }

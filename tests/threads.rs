@@ -3,6 +3,9 @@
 mod schema;
 mod suite;
 
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use suite::{Files, Running, at, client, loopback, number, rows, run, server, text};
 
@@ -59,6 +62,22 @@ fn two_processes_have_as_many_paths_as_threads() {
         Running::start(command).finish().exits(0);
         running.finish().exits(0);
         sums_up(&files.document("run.json"), 4, 4000.0, binary);
+    }
+}
+
+#[test]
+fn a_server_is_interrupted_in_the_middle_of_a_stream() {
+    let _turn = suite::turn();
+    for wait in ["", "--events"] {
+        let (running, port) = server("send_bw", "--tcp-only");
+        let mut command =
+            client("send_bw", "127.0.0.1", port, &format!("--tcp-only --threads 2 -D 30 {wait}"));
+        command.arg("--stall-timeout").arg("40");
+        let client = Running::start(command);
+        std::thread::sleep(Duration::from_secs(1));
+        running.signal(Signal::SIGINT);
+        running.finish_within(Duration::from_secs(10)).exits(130);
+        client.finish_within(Duration::from_secs(10)).exits(5);
     }
 }
 

@@ -134,6 +134,16 @@ fn rdma_is_refused_by_a_server_without_it() {
 }
 
 #[test]
+fn two_processes_are_told_that_they_cannot_meet_on_an_emulated_device() {
+    let _turn = suite::turn();
+    let (server, port) = server("send_lat", "-d emu0");
+    let refused = Running::start(client("send_lat", "127.0.0.1", port, "-d emu0 -n 10")).finish().exits(5);
+    refused.says(&["emu0 exists within one process only", "try: use --loopback"]);
+    measure("send_lat", "127.0.0.1", port, "-n 10");
+    server.finish().exits(0);
+}
+
+#[test]
 fn options_that_the_client_decides_are_named_by_a_server_and_ignored() {
     let _turn = suite::turn();
     let (mut server, port) = server("send_lat", "--tcp-only -s 4k -n 7 --events --stall-timeout 20");

@@ -300,6 +300,10 @@ pub fn sink<P: Sink, const VERIFY: bool>(
 ) -> Result<(), Halt> {
     while *taken < limit {
         *taken += path.take::<VERIFY>(watch)?;
+        // Where messages come without a pause, no wait looks for it.
+        if watch.is_signalled() {
+            return Err(Halt::Interrupted);
+        }
     }
     Ok(())
 }

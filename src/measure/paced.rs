@@ -40,7 +40,7 @@ impl OpenLoop {
         if self.posted == 0 {
             return Some("no message was due in the whole window: it is too short for the rate".into());
         }
-        let rates = format!("offered {rate_per_s:.0}/s, achieved {:.0}/s", self.achieved_per_s());
+        let rates = format!("offered {rate_per_s:.0}/s, posted {:.0}/s", self.achieved_per_s());
         if self.share < KEPT {
             return Some(format!(
                 "the schedule was missed: {rates}; {:.1} % of it was posted in its time",

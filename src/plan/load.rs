@@ -111,10 +111,10 @@ impl Load {
         if (test.is_pipelined() || self.is_open()) && !test.connection.is_reliable() {
             return refuse(
                 format!(
-                    "--depth, --rate and -q in a latency test count on replies in order, which {} does not give",
+                    "--rate, and in a latency test --depth and -q, count on every message, of which {} may lose some",
                     test.connection
                 ),
-                "use -c RC, or one message at a time",
+                "use -c RC, or leave them away",
             );
         }
         if self.is_open() && test.wait == Wait::Events {

@@ -222,7 +222,7 @@ impl Test {
         }
         if self.shape == Shape::Latency && (self.post_list, self.cqe_batch) != (1, 1) {
             return Err(Error::usage(
-                "-l and --cqe-batch have no meaning for a latency test: one message is on its way",
+                "-l and --cqe-batch have no meaning for a latency test: each message is posted and completes by itself",
             )
             .with_remedy("leave them away, or use the bandwidth test"));
         }

@@ -34,7 +34,9 @@ pub fn comparison(rows: &[ResultRow], emulated: bool) -> Vec<Comparison> {
 
 /// Every metric of one pair of rows.
 fn pair(rdma: &ResultRow, tcp: &ResultRow, emulated: bool) -> Vec<Comparison> {
-    let comparable = !emulated && rdma.validity.ok && tcp.validity.ok && basis_agrees(rdma, tcp);
+    // Many queue pairs have more under way than a connection, and each message then takes longer.
+    let same_load = rdma.latency_ns.is_none() || rdma.point.qps == tcp.point.qps;
+    let comparable = !emulated && rdma.validity.ok && tcp.validity.ok && basis_agrees(rdma, tcp) && same_load;
     metrics(rdma)
         .into_iter()
         .filter_map(|(metric, rdma_value)| {

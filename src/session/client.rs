@@ -13,7 +13,7 @@ use crate::host::{self, Cores};
 use crate::measure::{Clock, floor};
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
-use crate::plan::{Connection, Plan, Shape, Side, Test, Transport};
+use crate::plan::{Connection, Plan, Role, Shape, Side, Test, Transport};
 use crate::result::{Document, ResultRow, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
@@ -189,6 +189,15 @@ impl Session<'_> {
     /// Chooses the path, and cuts a sweep to what both devices take.
     fn choose_path(&self, control: &mut Control, port: &Port, test: &mut Test) -> Result<Agreed> {
         let theirs: PortFacts = control.recv("the facts of the server's port", STEP)?;
+        if port.device().is_emulated() && self.plan.role != Role::Loopback {
+            return Err(Error::failed(
+                Step::Plan,
+                format!("{} exists within one process only: two cannot meet on it", port.device().name()),
+            )
+            .with_remedy(
+                "use --loopback or --tcp-only, or choose a device that the kernel has (`verbmark devices`)",
+            ));
+        }
         let ours = port.facts();
         let route = |to| host::route_to(to, None, None).ok().map(|route| route.source);
         let choice = path::choose(&ours, &theirs, test.mtu, route)?;

@@ -188,6 +188,9 @@ pub fn row_interval(interval: &crate::measure::Interval, size: u64) -> RowInterv
 /// Preemptions a second that are worth a warning when an end spins: a quiet core sees a few from its own kernel.
 const PREEMPTED_PER_S: f64 = 10.0;
 
+/// Share of the longer window below which the sum of two directions is worth a warning.
+const TOGETHER: f64 = 0.9;
+
 /// Warns of what disturbed a row.
 pub fn disturbances(document: &mut Document, row: &mut ResultRow) {
     for reason in &row.validity.reasons {
@@ -198,6 +201,17 @@ pub fn disturbances(document: &mut Document, row: &mut ResultRow) {
         Transport::Tcp => "tcp",
     };
     let size = crate::units::format_size(row.size_bytes);
+    if let Some(share) =
+        row.overlap.as_ref().and_then(|overlap| overlap.share).filter(|share| *share < TOGETHER)
+    {
+        let line = format!(
+            "both directions of {path} {size} were measured at the same time for {:.0} % of the longer window only: their \
+             sum is not what the path carried at once",
+            share * 100.0
+        );
+        row.validity.disturbed(&line);
+        document.warn("overlap", line);
+    }
     for (end, cpu) in [("client", row.cpu.client), ("server", row.cpu.server)] {
         let switches = cpu.and_then(|cpu| cpu.involuntary_switches).unwrap_or(0);
         let rate = switches as f64 / row.window_s.unwrap_or(1.0).max(0.1);

@@ -135,6 +135,11 @@ impl Device {
         }
     }
 
+    /// Exists inside this process alone.
+    pub fn is_emulated(&self) -> bool {
+        self.kind == ProviderKind::Emulated
+    }
+
     /// Speaks iWARP, whose connections need `rdma_cm`: [`Device::open`] refuses it.
     pub fn is_iwarp(&self) -> bool {
         self.kind == ProviderKind::Libibverbs && is_iwarp(&Path::new(SYSFS).join(&self.name))

@@ -88,6 +88,10 @@ impl<O: Op, P: Stream, Q: Sink> TwoWay for Duplex<'_, O, P, Q> {
     fn has_moved(&mut self) -> bool {
         false
     }
+
+    fn check(&self) -> Result<(), Error> {
+        self.shared.send_cq.check_device()
+    }
 }
 
 impl<O, P: Counted, Q: Counted> Counted for Duplex<'_, O, P, Q> {

@@ -27,6 +27,7 @@
 //! | word | what happens |
 //! |---|---|
 //! | `corrupt=N` | a byte in the middle of every Nth message of a queue pair is changed on the way |
+//! | `lose=N` | every Nth message of a queue pair is lost, over UC and UD |
 //! | `port-down` | the port is DOWN; what is sent is never acknowledged |
 //! | `no-memlock` | registering memory fails with ENOMEM |
 //! | `no-inline` | no inline data is granted; asking for some is EINVAL |

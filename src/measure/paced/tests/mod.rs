@@ -108,7 +108,7 @@ fn more_than_can_be_served_is_a_missed_schedule() {
         assert!(server.deepest <= depth as usize);
         let reason = seen.missed(pace.rate_per_s);
         let rates =
-            [format!("offered {:.0}/s", pace.rate_per_s), format!("achieved {:.0}/s", seen.achieved_per_s())];
+            [format!("offered {:.0}/s", pace.rate_per_s), format!("posted {:.0}/s", seen.achieved_per_s())];
         assert!(
             reason.as_ref().is_some_and(|reason| rates.iter().all(|rate| reason.contains(rate.as_str()))),
             "{gap} ns at depth {depth}: {seen:?} {reason:?}"
