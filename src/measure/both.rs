@@ -4,7 +4,6 @@ use std::marker::PhantomData;
 
 use super::bandwidth::Stream;
 use super::watch::{Halt, LOOK_EVERY, Waiting, Wake, Watch};
-use crate::error::Error;
 
 /// An end of a path that carries messages both ways. It never waits: what wakes it is awaited between two calls.
 pub trait TwoWay: Wake {
@@ -38,14 +37,6 @@ pub trait TwoWay: Wake {
 
     /// Whether a part of a message has moved, either way, since this was asked last.
     fn has_moved(&mut self) -> bool;
-
-    /// Looks whether what carries the messages still works, after a long wait.
-    ///
-    /// # Errors
-    /// It does not.
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 /// A path that carries messages both ways as a stream: while it waits for its own messages to complete, it takes those
@@ -61,7 +52,6 @@ pub struct Both<'p, P, W, const VERIFY: bool> {
 struct Lull<W> {
     wait: W,
     empty: u32,
-    looks: u32,
     /// Turns that brought something, but not what is waited for.
     busy: u32,
 }
@@ -136,10 +126,7 @@ impl<'p, P: TwoWay, W: Waiting, const VERIFY: bool> Both<'p, P, W, VERIFY> {
         lull.empty += 1;
         if lull.empty == W::polls(watch) {
             lull.empty = 0;
-            lull.looks += u32::from(lull.wait.idle(self.path, watch)?);
-            if lull.looks > W::patience(watch) {
-                self.path.check()?;
-            }
+            lull.wait.idle(self.path, watch)?;
         }
         Ok(0)
     }

@@ -67,6 +67,10 @@ impl<'c, T: Ticks> Receiving<'c, T> {
         while self.received < limit {
             let came = path.take::<VERIFY>(watch)?;
             self.note(self.ticks.now(), came);
+            // As in `sink`.
+            if watch.is_signalled() {
+                return Err(Halt::Interrupted);
+            }
         }
         Ok(())
     }

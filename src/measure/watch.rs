@@ -143,11 +143,9 @@ pub trait Waiting: Default + Send {
     /// Empty polls in a row, at least 1, before [`Waiting::idle`] is called.
     fn polls(watch: &Watch<'_>) -> u32;
 
-    /// Looks around after which a wait has become a long one, so that it is worth asking the device itself.
-    fn patience(watch: &Watch<'_>) -> u32;
-
     /// Called when nothing came. It may ask the source for a wake-up, which is followed by another poll before any
-    /// sleep, so that what came in between is not slept over.
+    /// sleep, so that what came in between is not slept over. Once the wait has become a long one, each look around asks
+    /// whether the source still works.
     ///
     /// Returns whether this was a look around, after which a path checks what else may have gone wrong.
     ///
@@ -170,6 +168,13 @@ pub trait Wake {
     /// # Errors
     /// The device failed.
     fn disarm(&mut self) -> Result<(), Error>;
+    /// Looks whether what should bring something still works.
+    ///
+    /// # Errors
+    /// It does not.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// A source that wakes nobody.
@@ -191,6 +196,7 @@ impl Wake for Never {
 #[derive(Debug, Default)]
 pub struct Spin {
     yields: u32,
+    looks: u32,
     since: Option<Instant>,
 }
 
@@ -205,21 +211,27 @@ impl Waiting for Spin {
         watch.polls
     }
 
-    fn patience(watch: &Watch<'_>) -> u32 {
-        // Some milliseconds of polling. Where the core is shared, a look comes as seldom as that.
-        if watch.shares_core() { 1 } else { 64 }
-    }
-
     #[inline]
-    fn idle<S: Wake>(&mut self, _source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {
+    fn idle<S: Wake>(&mut self, source: &mut S, watch: &Watch<'_>) -> Result<bool, Halt> {
+        // Some milliseconds of polling. Where the core is shared, a look comes as seldom as that.
+        let mut patience = 64;
         if watch.shares_core() {
+            patience = 1;
             std::thread::yield_now();
+            // A wait that ends with a few yields never looks around.
+            if watch.is_signalled() {
+                return Err(Halt::Interrupted);
+            }
             self.yields = self.yields.wrapping_add(1);
             if !self.yields.is_multiple_of(LOOK_EVERY) {
                 return Ok(false);
             }
         }
         watch.look(&mut self.since)?;
+        self.looks += 1;
+        if self.looks > patience {
+            source.check()?;
+        }
         Ok(true)
     }
 }
@@ -228,6 +240,7 @@ impl Waiting for Spin {
 #[derive(Debug, Default)]
 pub struct Sleep {
     armed: bool,
+    looks: u32,
     since: Option<Instant>,
 }
 
@@ -236,11 +249,6 @@ impl Waiting for Sleep {
 
     #[inline]
     fn polls(_watch: &Watch<'_>) -> u32 {
-        1
-    }
-
-    fn patience(_watch: &Watch<'_>) -> u32 {
-        // One may be a wake-up; the next has slept for its whole nap.
         1
     }
 
@@ -256,6 +264,11 @@ impl Waiting for Sleep {
         }
         source.disarm()?;
         self.armed = false;
+        self.looks += 1;
+        // The first may be a wake-up; the next has slept for its whole nap.
+        if self.looks > 1 {
+            source.check()?;
+        }
         Ok(true)
     }
 }

@@ -27,6 +27,10 @@ impl Wake for Source<'_> {
         }
         Ok(())
     }
+
+    fn check(&self) -> Result<(), Error> {
+        self.cq.check_device()
+    }
 }
 
 /// The queue that is not waited on. A failure there is why nothing comes here.
@@ -103,21 +107,17 @@ impl Source<'_> {
         let mut wait = W::default();
         let mut got = first?;
         let mut tries = W::polls(watch) - 1;
-        let mut looks = 0u32;
         *empty_polls += u64::from(got == 0);
         while got == 0 {
             let empty;
             (got, empty) = self.cq.poll_up_to(into, tries)?;
             *empty_polls += u64::from(empty);
             tries = W::polls(watch);
-            if got == 0 && wait.idle(&mut self, watch)? {
-                if let Some(other) = &mut other {
-                    other.look()?;
-                }
-                looks += 1;
-                if looks > W::patience(watch) {
-                    self.cq.check_device()?;
-                }
+            if got == 0
+                && wait.idle(&mut self, watch)?
+                && let Some(other) = &mut other
+            {
+                other.look()?;
             }
         }
         match into[..got].iter().find(|wc| !wc.is_success()) {

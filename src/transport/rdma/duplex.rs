@@ -3,7 +3,6 @@
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::completion::Source;
 use super::gather::Gatherer;
 use super::posting::Single;
 use super::spread::Spreader;
@@ -56,7 +55,11 @@ impl<O, P, Q> Wake for Duplex<'_, O, P, Q> {
 
     fn disarm(&mut self) -> Result<(), Error> {
         // The channel of both completion queues.
-        Source { cq: &self.shared.send_cq, channel: self.shared.send_channel.as_ref() }.disarm()
+        self.shared.sends().disarm()
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.shared.sends().check()
     }
 }
 
@@ -87,10 +90,6 @@ impl<O: Op, P: Stream, Q: Sink> TwoWay for Duplex<'_, O, P, Q> {
     #[inline(always)]
     fn has_moved(&mut self) -> bool {
         false
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        self.shared.send_cq.check_device()
     }
 }
 

@@ -160,10 +160,9 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         if matches!(first, Ok(true)) && self.wc.is_success() {
             return Ok(());
         }
-        let source = Source { cq: &shared.recv_cq, channel: shared.recv_channel.as_ref() };
         let other = Other { cq: &shared.send_cq, done: &mut self.queue.reaped };
         let (first, into) = (shared.recv_cq.polled(first), slice::from_mut(&mut self.wc));
-        source.wait::<W>(first, into, Some(other), watch, &mut self.tally.empty_polls).map(drop)
+        shared.arrivals().wait::<W>(first, into, Some(other), watch, &mut self.tally.empty_polls).map(drop)
     }
 
     #[inline(always)]
@@ -188,9 +187,8 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         if matches!(first, Ok(true)) && self.wc.is_success() {
             return Ok(());
         }
-        let source = Source { cq: &shared.send_cq, channel: shared.send_channel.as_ref() };
         let (first, into) = (shared.send_cq.polled(first), slice::from_mut(&mut self.wc));
-        source.wait::<W>(first, into, None, watch, &mut self.tally.empty_polls).map(drop)
+        shared.sends().wait::<W>(first, into, None, watch, &mut self.tally.empty_polls).map(drop)
     }
 
     #[inline(always)]
@@ -198,7 +196,6 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
         let at = self.queue.landing() + self.size - 1;
         let expected = flag(self.queue.sent + self.ahead);
         let mut wait = Spin::default();
-        let mut looks = 0u32;
         loop {
             for tries in 0..Spin::polls(watch) {
                 if self.shared.memory.region().load_acquire(at) == expected {
@@ -210,10 +207,6 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
             let cq = &self.shared.send_cq;
             wait.idle(&mut Source { cq, channel: None }, watch)?;
             Other { cq, done: &mut self.queue.reaped }.look()?;
-            looks += 1;
-            if looks > Spin::patience(watch) {
-                cq.check_device()?;
-            }
         }
     }
 

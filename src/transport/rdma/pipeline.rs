@@ -6,12 +6,12 @@
 
 use std::marker::PhantomData;
 
-use super::completion::{Source, failed};
+use super::completion::failed;
 use super::ping_pong::opcode;
 use super::queue::{Queue, of_id};
 use super::{Rdma, Shape, Shared};
 use crate::error::{Error, Result, Step};
-use crate::measure::{Halt, Never, Pipeline, RoundTrip, Spin, Waiting, Watch};
+use crate::measure::{Halt, Never, Pipeline, RoundTrip, Spin, Waiting, Wake, Watch};
 use crate::ops::{Arrival, Op, Opcode, Peer};
 use crate::plan::Side;
 use crate::transport::pattern::Pattern;
@@ -356,11 +356,11 @@ impl<'r, O: Op, W: Waiting> Pipelined<'r, O, W> {
                     return Ok(got);
                 }
             }
-            let (cq, channel) = match const { O::FACTS.arrival } {
-                Arrival::RecvCompletion => (&self.shared.recv_cq, self.shared.recv_channel.as_ref()),
-                _ => (&self.shared.send_cq, self.shared.send_channel.as_ref()),
+            let mut source = match const { O::FACTS.arrival } {
+                Arrival::RecvCompletion => self.shared.arrivals(),
+                _ => self.shared.sends(),
             };
-            if wait.idle(&mut Source { cq, channel }, watch)? {
+            if wait.idle(&mut source, watch)? {
                 self.look_for_failures()?;
             }
         }
@@ -425,6 +425,7 @@ impl<O: Op, W: Waiting> Pipeline for Pipelined<'_, O, W> {
     }
 
     fn inspect(&mut self) -> Result<(), Halt> {
+        self.shared.sends().check()?;
         self.look_for_failures()
     }
 
