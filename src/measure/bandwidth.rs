@@ -138,7 +138,7 @@ fn warm_up_and_measure<P: Stream, T: Ticks>(
         flow.limit = load.warm_up.messages;
         path.expect(counted(load.warm_up.messages));
         flow.run(path, ticks, &mut unused, clock, load.warm_up, watch)?;
-        flow.drain(path, watch)?;
+        flow.drain(path, watch, |_| {})?;
         flow.limit = flow.posted + count;
         path.expect(Some(count));
     } else {
@@ -149,17 +149,32 @@ fn warm_up_and_measure<P: Stream, T: Ticks>(
     let outcome = flow.run(path, ticks, &mut window, clock, load.stop.into(), watch);
     window.close(clock, sample);
     outcome?;
-    flow.drain(path, watch)
+    flow.drain(path, watch, |_| {})
+}
+
+/// Posts `count` messages, for which there must be room, and waits until they are complete.
+///
+/// # Errors
+/// The reason to leave the wait.
+pub fn batch<P: Stream>(path: &mut P, count: u64, watch: &Watch<'_>) -> Result<(), Halt> {
+    path.expect(Some(count));
+    let posted = path.post(count, watch)?;
+    debug_assert_eq!(posted, count, "a batch is no more than there is room for");
+    let mut done = 0;
+    while done < count {
+        done += path.reap(watch)?;
+    }
+    Ok(())
 }
 
 /// How far a stream has come.
 #[derive(Debug)]
-struct Flow {
-    posted: u64,
-    done: u64,
-    depth: u64,
+pub(super) struct Flow {
+    pub(super) posted: u64,
+    pub(super) done: u64,
+    pub(super) depth: u64,
     /// Nothing is posted beyond this many.
-    limit: u64,
+    pub(super) limit: u64,
 }
 
 impl Flow {
@@ -204,14 +219,22 @@ impl Flow {
         Ok(())
     }
 
-    /// Waits for everything posted. Messages more may be needed to ask for the completions that cover the last.
-    fn drain<P: Stream>(&mut self, path: &mut P, watch: &Watch<'_>) -> Result<(), Halt> {
+    /// Waits for everything posted, and tells `ended` of each batch. Messages more may be needed to ask for the completions
+    /// that cover the last.
+    pub(super) fn drain<P: Stream>(
+        &mut self,
+        path: &mut P,
+        watch: &Watch<'_>,
+        mut ended: impl FnMut(u64),
+    ) -> Result<(), Halt> {
         loop {
             self.posted += path.cover(watch)?;
             if self.done == self.posted {
                 return Ok(());
             }
-            self.done += path.reap(watch)?;
+            let new = path.reap(watch)?;
+            self.done += new;
+            ended(new);
         }
     }
 }

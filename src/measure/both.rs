@@ -72,21 +72,6 @@ impl<'p, P: TwoWay, W: Waiting, const VERIFY: bool> Both<'p, P, W, VERIFY> {
         self.taken
     }
 
-    /// Posts `count` messages, for which there must be room, and waits until they are complete.
-    ///
-    /// # Errors
-    /// The reason to leave the wait.
-    pub fn send(&mut self, count: u64, watch: &Watch<'_>) -> Result<(), Halt> {
-        self.expect(Some(count));
-        let posted = self.post(count, watch)?;
-        debug_assert_eq!(posted, count, "a batch is no more than there is room for");
-        let mut done = 0;
-        while done < count {
-            done += self.reap(watch)?;
-        }
-        Ok(())
-    }
-
     /// Takes messages until `limit` have come in all. Everything posted must be complete.
     ///
     /// # Errors
@@ -273,7 +258,7 @@ mod tests {
         let watch = Watch::new(control.as_fd(), &QUIET, Duration::from_secs(5));
         let mut device = Device::new(32, u64::MAX, vec![4]);
         let mut both = Both::<_, Spin, false>::new(&mut device);
-        both.send(3200, &watch).unwrap();
+        bandwidth::batch(&mut both, 3200, &watch).unwrap();
         assert_eq!(both.taken(), 3200);
     }
 
@@ -302,6 +287,6 @@ mod tests {
         drop(peer);
         let mut device = Device::new(0, u64::MAX, vec![1]);
         let mut both = Both::<_, Spin, false>::new(&mut device);
-        assert!(matches!(both.send(1, &watch), Err(Halt::Peer)));
+        assert!(matches!(bandwidth::batch(&mut both, 1, &watch), Err(Halt::Peer)));
     }
 }

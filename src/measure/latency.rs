@@ -1,6 +1,7 @@
 //! The latency loop: a closed loop at depth 1, and the end that answers it.
 
 use super::Limit;
+use super::blocks::Blocks;
 use super::clock::{Clock, Ticks};
 use super::histogram::{BLOCK, LatencyHistogram};
 use super::watch::{Halt, Watch};
@@ -53,47 +54,28 @@ pub fn initiate<P: RoundTrip, T: Ticks, const VERIFY: bool>(
     watch: &Watch<'_>,
     histogram: &mut LatencyHistogram,
 ) -> Result<u64, Halt> {
-    let opened = ticks.now();
-    let outcome = fill_blocks::<P, T, VERIFY>(path, ticks, clock, opened, limit, watch, histogram);
-    histogram.close(clock.ns(ticks.now().wrapping_sub(opened)));
+    let mut blocks = Blocks::new(clock, histogram, ticks.now(), limit.span);
+    let outcome = fill_blocks::<P, T, VERIFY>(path, ticks, limit.messages, watch, &mut blocks);
+    blocks.close(ticks.now());
     outcome
 }
 
 fn fill_blocks<P: RoundTrip, T: Ticks, const VERIFY: bool>(
     path: &mut P,
     ticks: T,
-    clock: &Clock,
-    opened: u64,
-    limit: Limit,
+    count: u64,
     watch: &Watch<'_>,
-    histogram: &mut LatencyHistogram,
+    blocks: &mut Blocks<'_>,
 ) -> Result<u64, Halt> {
-    let count = limit.messages;
-    let moment = |span| opened.saturating_add(clock.ticks(span));
-    let ns = |taken| clock.ns(taken);
-    let deadline = moment(limit.span);
-    let mut interval_end = moment(histogram.next_interval_end());
     let mut made = 0;
-    let mut block = [0u64; BLOCK];
-    let mut held = 0;
     loop {
-        let most = (BLOCK - held).min(usize::try_from(count - made).unwrap_or(BLOCK));
-        let fresh = &mut block[held..held + most];
-        let (used, outcome) = fill::<P, T, VERIFY>(path, ticks, fresh, deadline.min(interval_end), watch);
-        histogram.record_all(fresh[..used].iter().map(|&taken| ns(taken)));
+        let pause = blocks.pause();
+        let (used, outcome) = fill::<P, T, VERIFY>(path, ticks, blocks.room(count - made), pause, watch);
+        blocks.record(used);
         made += used as u64;
-        held += used;
-        if held == BLOCK {
-            histogram.note_median(&mut block, ns);
-            held = 0;
-        }
         let now = outcome?;
-        if made >= count || now >= deadline {
+        if made >= count || blocks.is_over(now) {
             return Ok(made);
-        }
-        if now >= interval_end {
-            histogram.end_interval(ns(now.wrapping_sub(opened)));
-            interval_end = moment(histogram.next_interval_end());
         }
         if watch.is_signalled() {
             return Err(Halt::Interrupted);

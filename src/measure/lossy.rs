@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use super::Limit;
+use super::blocks::Blocks;
 use super::clock::{Clock, Ticks};
-use super::histogram::{BLOCK, LatencyHistogram};
+use super::histogram::LatencyHistogram;
 use super::latency::RoundTrip;
 use super::watch::{Halt, Watch};
 
@@ -50,13 +51,11 @@ pub fn initiate<P: LossyTrip, T: Ticks, const VERIFY: bool>(
     histogram: &mut LatencyHistogram,
     trips: &mut Trips,
 ) -> Result<(), Halt> {
-    let opened = ticks.now();
     let end = trips.begun.saturating_add(limit.messages);
-    let deadline = opened.saturating_add(clock.ticks(limit.span));
-    let mut pace =
-        Pace { ticks, clock, opened, deadline, pause: deadline, end, patience, silent_since: None };
-    let outcome = pace.fill_blocks::<P, VERIFY>(path, watch, histogram, trips);
-    histogram.close(clock.ns(ticks.now().wrapping_sub(opened)));
+    let mut blocks = Blocks::new(clock, histogram, ticks.now(), limit.span);
+    let mut pace = Pace { ticks, clock, pause: blocks.pause(), end, patience, silent_since: None };
+    let outcome = pace.fill_blocks::<P, VERIFY>(path, watch, &mut blocks, trips);
+    blocks.close(ticks.now());
     outcome
 }
 
@@ -64,9 +63,7 @@ pub fn initiate<P: LossyTrip, T: Ticks, const VERIFY: bool>(
 struct Pace<'c, T> {
     ticks: T,
     clock: &'c Clock,
-    /// These in ticks. At a pause something is to be done between two trips.
-    opened: u64,
-    deadline: u64,
+    /// In ticks: then something is to be done between two trips.
     pause: u64,
     /// Messages sent.
     end: u64,
@@ -80,32 +77,17 @@ impl<T: Ticks> Pace<'_, T> {
         &mut self,
         path: &mut P,
         watch: &Watch<'_>,
-        histogram: &mut LatencyHistogram,
+        blocks: &mut Blocks<'_>,
         trips: &mut Trips,
     ) -> Result<(), Halt> {
-        let clock = self.clock;
-        let ns = |taken| clock.ns(taken);
-        let mut block = [0u64; BLOCK];
-        let mut held = 0;
         loop {
-            let interval_end = self.opened.saturating_add(clock.ticks(histogram.next_interval_end()));
-            self.pause = self.deadline.min(interval_end);
-            let (before, fresh) = (trips.made, &mut block[held..]);
-            let outcome = self.fill::<P, VERIFY>(path, fresh, watch, trips);
-            let used = (trips.made - before) as usize;
-            histogram.record_all(fresh[..used].iter().map(|&taken| ns(taken)));
-            held += used;
-            if held == BLOCK {
-                histogram.note_median(&mut block, ns);
-                held = 0;
-            }
+            self.pause = blocks.pause();
+            let before = trips.made;
+            let outcome = self.fill::<P, VERIFY>(path, blocks.room(u64::MAX), watch, trips);
+            blocks.record((trips.made - before) as usize);
             outcome?;
-            let now = self.ticks.now();
-            if trips.begun >= self.end || now >= self.deadline {
+            if trips.begun >= self.end || blocks.is_over(self.ticks.now()) {
                 return Ok(());
-            }
-            if now >= interval_end {
-                histogram.end_interval(ns(now.wrapping_sub(self.opened)));
             }
             if watch.is_signalled() {
                 return Err(Halt::Interrupted);

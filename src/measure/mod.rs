@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub mod bandwidth;
+mod blocks;
 pub mod both;
 pub mod clock;
 pub mod floor;

@@ -111,6 +111,101 @@ impl Trend {
     }
 }
 
+/// How far an open loop has come on its schedule, in ticks, and how well it kept it.
+pub(super) struct Progress<'a> {
+    clock: &'a Clock,
+    schedule: Schedule,
+    /// Between two messages, in the mean.
+    gap: u64,
+    start: u64,
+    deadline: u64,
+    messages: u64,
+    /// When the next message is due.
+    due: u64,
+    /// When the last one was due, and when it was posted.
+    last: (u64, u64),
+    /// Of what shows a backlog.
+    pub(super) trend: Trend,
+    seen: OpenLoop,
+}
+
+impl<'a> Progress<'a> {
+    /// The loop begins now.
+    pub(super) fn new<T: Ticks>(clock: &'a Clock, pace: &Pace, ticks: T, limit: Limit) -> Self {
+        let mut schedule = Schedule::new(pace, clock.hz());
+        let start = ticks.now();
+        Self {
+            clock,
+            gap: schedule.mean_gap(),
+            start,
+            deadline: start.saturating_add(clock.ticks(limit.span)),
+            messages: limit.messages,
+            due: start.saturating_add(schedule.next_due()),
+            last: (start, start),
+            trend: Trend::new(),
+            seen: OpenLoop::default(),
+            schedule,
+        }
+    }
+
+    /// No more is to be posted.
+    #[inline]
+    pub(super) fn is_over(&self, now: u64) -> bool {
+        now >= self.deadline || self.seen.posted == self.messages
+    }
+
+    #[inline]
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        self.due <= now
+    }
+
+    /// Until the next message is due.
+    #[inline]
+    pub(super) fn left(&self, now: u64) -> u64 {
+        self.due.saturating_sub(now)
+    }
+
+    /// Messages posted.
+    #[inline]
+    pub(super) fn posted(&self) -> u64 {
+        self.seen.posted
+    }
+
+    /// Counts the message that is due as posted at `now`; returns when it was due.
+    #[inline]
+    pub(super) fn post(&mut self, now: u64) -> u64 {
+        let due = self.due;
+        self.seen.posted += 1;
+        self.seen.late += u64::from(now - due > self.gap);
+        self.last = (due, now);
+        self.due = self.start.saturating_add(self.schedule.next_due());
+        due
+    }
+
+    /// [`Schedule::draw_ahead`]
+    #[inline]
+    pub(super) fn draw_ahead(&mut self) -> bool {
+        self.schedule.draw_ahead()
+    }
+
+    /// What was seen of the loop, which is over.
+    pub(super) fn close(self) -> OpenLoop {
+        // Up to its next message, and no further than asked for, the schedule was kept.
+        let (kept, end) = if self.seen.posted == self.messages {
+            self.last
+        } else {
+            (self.due.min(self.deadline), self.deadline)
+        };
+        let ns = |ticks| self.clock.ns(ticks);
+        OpenLoop {
+            window_ns: ns(end - self.start),
+            share: (kept - self.start) as f64 / (end - self.start).max(1) as f64,
+            growth: self.trend.growth(self.gap).map(|(first, last)| (ns(first), ns(last))),
+            ..self.seen
+        }
+    }
+}
+
 /// A look around takes a system call. It waits for a moment when nothing is due for this long.
 const LOOK: Duration = Duration::from_micros(20);
 
@@ -138,38 +233,27 @@ pub fn initiate<P: Pipeline, W: Waiting, T: Ticks, const VERIFY: bool>(
     histogram: &mut LatencyHistogram,
 ) -> Result<OpenLoop, Halt> {
     let mut pending = Pending::new();
-    let mut trend = Trend::new();
     let mut outstanding = Outstanding::new(depth, path.lanes());
     let mut idle = Idle::<W>::new(clock);
-    let mut schedule = Schedule::new(pace, clock.hz());
-    let gap = schedule.mean_gap();
-    let start = ticks.now();
-    let deadline = start.saturating_add(clock.ticks(limit.span));
-    let mut due = start.saturating_add(schedule.next_due());
-    let mut seen = OpenLoop::default();
-    let (mut last_due, mut last_post) = (start, start);
+    let mut progress = Progress::new(clock, pace, ticks, limit);
     let mut turn = || -> Result<bool, Halt> {
         let now = ticks.now();
-        let is_over = now >= deadline || seen.posted == limit.messages;
-        let is_due = due <= now && !is_over && outstanding.has_room();
+        let is_over = progress.is_over(now);
+        let is_due = progress.is_due(now) && !is_over && outstanding.has_room();
         if is_due {
             let lane = outstanding.next;
             if VERIFY {
                 path.stamp(lane);
             }
             path.start(lane, watch)?;
-            outstanding.push(due);
-            seen.posted += 1;
-            seen.late += u64::from(now - due > gap);
-            (last_due, last_post) = (due, now);
-            due = start.saturating_add(schedule.next_due());
+            outstanding.push(progress.post(now));
         }
         let ended = path.finished()?;
         if ended > 0 {
             let now = ticks.now();
             for index in 0..ended {
                 if pending.is_full() {
-                    pending.record(clock, histogram).into_iter().for_each(|chunk| trend.add(chunk));
+                    pending.record(clock, histogram).into_iter().for_each(|chunk| progress.trend.add(chunk));
                 }
                 pending.push(now.wrapping_sub(outstanding.pop(path.lane(index))));
             }
@@ -187,12 +271,12 @@ pub fn initiate<P: Pipeline, W: Waiting, T: Ticks, const VERIFY: bool>(
             }
             let busy = match pending.record(clock, histogram) {
                 Some(chunk) => {
-                    trend.add(chunk);
+                    progress.trend.add(chunk);
                     true
                 }
-                None => schedule.draw_ahead(),
+                None => progress.draw_ahead(),
             };
-            if !busy && idle.turn(due.saturating_sub(now), watch)? {
+            if !busy && idle.turn(progress.left(now), watch)? {
                 path.inspect()?;
                 // Nothing is waited for but time.
                 if outstanding.count == 0 {
@@ -209,15 +293,10 @@ pub fn initiate<P: Pipeline, W: Waiting, T: Ticks, const VERIFY: bool>(
             Err(halt) => break Err(halt),
         }
     };
-    pending.record_rest(clock, histogram, |rest| trend.add(rest));
-    // Up to its next message, and no further than asked for, the schedule was kept.
-    let (end, kept) =
-        if seen.posted == limit.messages { (last_post, last_due) } else { (deadline, due.min(deadline)) };
-    seen.window_ns = clock.ns(end.saturating_sub(start));
+    pending.record_rest(clock, histogram, |rest| progress.trend.add(rest));
+    let seen = progress.close();
     // One interval: to end one within would keep what is due waiting.
     histogram.close(seen.window_ns);
-    seen.share = (kept - start) as f64 / (end - start).max(1) as f64;
-    seen.growth = trend.growth(gap).map(|(first, last)| (clock.ns(first), clock.ns(last)));
     outcome.map(|()| seen)
 }
 

@@ -1,9 +1,9 @@
 //! The bandwidth loop at a rate: messages are posted when they are due.
 
-use super::bandwidth::{BandwidthSample, Load, Stream, Window};
+use super::bandwidth::{BandwidthSample, Flow, Load, Stream, Window};
 use super::clock::{Clock, Ticks};
-use super::paced::{Idle, OpenLoop, Trend};
-use super::schedule::{Pace, Schedule};
+use super::paced::{Idle, OpenLoop, Progress};
+use super::schedule::Pace;
 use super::watch::{Halt, Waiting, Watch};
 use super::{Limit, Stop};
 
@@ -56,30 +56,23 @@ impl<P: Stream, W: Waiting, T: Ticks> Run<'_, P, W, T> {
         window: &mut Window,
         posted: &mut u64,
     ) -> Result<OpenLoop, Halt> {
-        let clock = self.clock;
-        let mut schedule = Schedule::new(self.pace, clock.hz());
         self.path.expect(Some(limit.messages).filter(|messages| *messages < u64::MAX));
-        let gap = schedule.mean_gap();
-        let mut trend = Trend::new();
-        let mut seen = OpenLoop::default();
-        let start = self.ticks.now();
-        let deadline = start.saturating_add(clock.ticks(limit.span));
-        let mut due = start.saturating_add(schedule.next_due());
-        let (mut last_due, mut last_post, mut done) = (start, start, 0);
+        let mut progress = Progress::new(self.clock, self.pace, self.ticks, limit);
+        let mut done = 0;
         loop {
             let now = self.ticks.now();
-            if now >= deadline || seen.posted == limit.messages {
+            if progress.is_over(now) {
                 break;
             }
             let mut is_idle = true;
             // A queue pair may be full where all of them together are not.
-            if due <= now && seen.posted - done < self.depth && self.path.post(1, self.watch)? == 1 {
-                seen.posted += 1;
+            if progress.is_due(now)
+                && progress.posted() - done < self.depth
+                && self.path.post(1, self.watch)? == 1
+            {
                 *posted += 1;
-                seen.late += u64::from(now - due > gap);
-                trend.add(&[now - due]);
-                (last_due, last_post) = (due, now);
-                due = start.saturating_add(schedule.next_due());
+                let due = progress.post(now);
+                progress.trend.add(&[now - due]);
                 is_idle = false;
             }
             let new = self.path.look()?;
@@ -90,49 +83,24 @@ impl<P: Stream, W: Waiting, T: Ticks> Run<'_, P, W, T> {
                 if self.watch.is_signalled() {
                     return Err(Halt::Interrupted);
                 }
-            } else if is_idle && !schedule.draw_ahead() {
-                let looked = self.idle.turn(due.saturating_sub(now), self.watch)?;
-                if looked && seen.posted == done {
+            } else if is_idle && !progress.draw_ahead() {
+                let looked = self.idle.turn(progress.left(now), self.watch)?;
+                if looked && progress.posted() == done {
                     self.idle.moved();
                 }
             }
         }
-        let (end, kept) = match seen.posted == limit.messages {
-            true => (last_post, last_due),
-            false => (deadline, due.min(deadline)),
-        };
         if !counts {
             window.note(self.ticks.now(), 0);
         }
-        self.drain(seen.posted, done, window, counts, posted)?;
-        seen.window_ns = clock.ns(end - start);
-        seen.share = (kept - start) as f64 / (end - start).max(1) as f64;
-        seen.growth = trend.growth(gap).map(|(first, last)| (clock.ns(first), clock.ns(last)));
-        Ok(seen)
-    }
-
-    /// Waits for everything posted. Messages more may be needed to ask for the completions that cover the last.
-    fn drain(
-        &mut self,
-        mut stretch: u64,
-        mut done: u64,
-        window: &mut Window,
-        counts: bool,
-        posted: &mut u64,
-    ) -> Result<(), Halt> {
-        loop {
-            let more = self.path.cover(self.watch)?;
-            stretch += more;
-            *posted += more;
-            if done == stretch {
-                return Ok(());
-            }
-            let new = self.path.reap(self.watch)?;
-            done += new;
+        let mut flow = Flow { posted: progress.posted(), done, depth: self.depth, limit: progress.posted() };
+        let drained = flow.drain(self.path, self.watch, |new| {
             if counts {
                 window.note(self.ticks.now(), new);
             }
-        }
+        });
+        *posted += flow.posted - progress.posted();
+        drained.map(|()| progress.close())
     }
 }
 

@@ -176,6 +176,11 @@ impl Test {
         self.transports.contains(&transport)
     }
 
+    /// Most messages outstanding on so many queue pairs together.
+    pub fn outstanding(&self, pairs: usize) -> u64 {
+        pairs as u64 * u64::from(self.tx_depth)
+    }
+
     /// The name of the binary that serves it, such as `send_lat`.
     pub fn binary(&self) -> String {
         binary(self.verb, self.shape)

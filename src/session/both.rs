@@ -240,7 +240,7 @@ impl Point<'_> {
     }
 
     fn depth(&self, path: &impl Exchanged) -> u64 {
-        path.sent().len() as u64 * u64::from(self.lane.test.tx_depth)
+        self.lane.test.outstanding(path.sent().len())
     }
 
     fn measure<P: TwoWay + Exchanged + Counted, W: Waiting>(&mut self, path: &mut P) -> Result<Ended> {
@@ -269,7 +269,7 @@ impl Point<'_> {
         step: Step,
     ) -> Result<Ended> {
         exchange::<P, W, true>(self.lane, path, self.transport, self.size, step, Some(count), |both, lane| {
-            both.send(count, &lane.watch().until_gone())
+            bandwidth::batch(both, count, &lane.watch().until_gone())
         })
     }
 }

@@ -281,8 +281,8 @@ impl Meter {
     }
 }
 
-/// The share of a phase of a bandwidth test that this end waited in vain, of all its threads together. Where two ends share a core, a poll takes as
-/// long as the other end likes.
+/// The share of a phase of a bandwidth test that this end waited in vain, of all its threads together. Where two ends
+/// share a core, a poll takes as long as the other end likes.
 fn idle_share(
     lane: &Lane,
     transport: Transport,

@@ -125,10 +125,10 @@ pub fn bandwidth_client<P: Stream + Payload + Counted>(
     path: &mut P,
     transport: Transport,
 ) -> Result<Measured> {
-    let all = path.positions().len() as u64;
-    phase::check_messages(lane, path, transport, CHECKED.max(all), false, Step::Check)?;
+    let pairs = path.positions().len();
+    phase::check_messages(lane, path, transport, CHECKED.max(pairs as u64), false, Step::Check)?;
 
-    let (depth, stop) = (all * u64::from(lane.test.tx_depth), lane.test.stop);
+    let (depth, stop) = (lane.test.outstanding(pairs), lane.test.stop);
     let mut warm_up = lane.test.warm_up;
     if matches!(stop, Stop::Count(_)) {
         // The receiver could not tell its last message from the first that is to be measured.

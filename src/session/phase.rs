@@ -256,8 +256,8 @@ pub fn bandwidth_client<P: Stream + Payload + Counted, W: Waiting>(
     pulls: bool,
     recorder: &mut Recorder,
 ) -> Result<Measured> {
-    let all = path.positions().len() as u64;
-    check_messages(lane, path, transport, CHECKED.max(all), pulls, Step::Check)?;
+    let pairs = path.positions().len();
+    check_messages(lane, path, transport, CHECKED.max(pairs as u64), pulls, Step::Check)?;
 
     lane.control.set_step(Step::Measure);
     // Nothing is under way, so that nothing is found.
@@ -265,7 +265,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted, W: Waiting>(
     begin(lane, Phase::Measure)?;
     let meter = Meter::start(lane, transport);
     let before = path.tally();
-    let depth = all * u64::from(lane.test.tx_depth);
+    let depth = lane.test.outstanding(pairs);
     let began = path.positions();
     let load = Load { depth, warm_up: lane.test.warm_up, stop: lane.test.stop };
     let (clock, watch) = (&lane.clock, &lane.watch());
@@ -301,8 +301,7 @@ pub(super) fn verify_last<P: Stream + Payload>(
     if !lane.test.verify {
         return Ok(());
     }
-    let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
-    let window = depth.min(path.slots());
+    let window = lane.test.outstanding(path.positions().len()).min(path.slots());
     check_messages(lane, path, transport, window, pulls, Step::Verify)
 }
 
@@ -348,15 +347,14 @@ pub(super) fn check_messages<P: Stream + Payload>(
     step: Step,
 ) -> Result<()> {
     lane.control.set_step(step);
-    let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
-    let batch = path.slots().min(depth);
+    let batch = path.slots().min(lane.test.outstanding(path.positions().len()));
     let (mut left, mut sent) = (count, 0);
     while left > 0 && sent < lossy::MOST_SENT * count {
         let (first, count) = (path.positions(), batch.min(left));
         begin(lane, Phase::Check { first: first.clone(), count })?;
         path.settle(&lane.watch()).map_err(|halt| lane.explain(halt, step))?;
         path.stamp(count);
-        post_all(lane, path, count).map_err(|halt| lane.explain(halt, step))?;
+        bandwidth::batch(path, count, &lane.watch()).map_err(|halt| lane.explain(halt, step))?;
         if pulls {
             path.check(count).map_err(|error| error.at(step))?;
         }
@@ -370,18 +368,6 @@ pub(super) fn check_messages<P: Stream + Payload>(
 /// Messages that went over each queue pair since it was at these numbers.
 pub(super) fn since(before: &[u64], now: &[u64]) -> Vec<u64> {
     now.iter().zip(before).map(|(now, before)| now - before).collect()
-}
-
-fn post_all<P: Stream>(lane: &Lane, path: &mut P, count: u64) -> Result<(), Halt> {
-    let watch = lane.watch();
-    path.expect(Some(count));
-    let posted = path.post(count, &watch)?;
-    debug_assert_eq!(posted, count, "a batch is no more than there is room for");
-    let mut done = 0;
-    while done < count {
-        done += path.reap(&watch)?;
-    }
-    Ok(())
 }
 
 /// The server's end of a bandwidth point whose messages announce themselves.

@@ -54,9 +54,7 @@ pub fn bandwidth_client<P: Stream + Payload + Counted + Send>(
     let report = end(lane, transport, Step::Measure, each)?;
     if lane.test.verify {
         for path in paths.iter_mut() {
-            let depth = path.positions().len() as u64 * u64::from(lane.test.tx_depth);
-            let window = depth.min(path.slots());
-            check_messages(lane, path, transport, window, pulls, Step::Verify)?;
+            phase::verify_last(lane, path, transport, pulls)?;
             begin_over(lane)?;
         }
     }
@@ -76,7 +74,7 @@ fn stream_all<P: Stream + Payload + Counted + Send>(lane: &Lane, paths: &mut [P]
             Stop::Count(count) => Stop::Count(count / threads + u64::from(*index < count % threads)),
             after @ Stop::After(_) => after,
         };
-        let depth = path.positions().len() as u64 * u64::from(test.tx_depth);
+        let depth = test.outstanding(path.positions().len());
         let load = Load { depth, warm_up: test.warm_up, stop };
         let (meter, before) = (CpuMeter::start(), path.tally());
         let mut sample = BandwidthSample::default();

@@ -166,6 +166,20 @@ fn closed() -> Halt {
     Error::failed(Step::Measure, "the peer closed the TCP data connection").into()
 }
 
+/// Counts `done` up to message `to` of those `posted`, which the peer has acknowledged or sent; returns how many more that
+/// are.
+#[inline]
+fn advance(done: &mut u64, to: u64, posted: u64) -> Result<u64, Halt> {
+    if to < *done || to > posted {
+        return Err(Error::invalid(
+            Step::Measure,
+            format!("the peer acknowledged message {to} of {posted} sent"),
+        )
+        .into());
+    }
+    Ok(to - std::mem::replace(done, to))
+}
+
 /// The requester's end of a bandwidth path: sends data and takes acknowledgements, or for verbs that pull, sends
 /// requests and takes data.
 pub struct Streamer<'s, O, W, S> {
@@ -232,16 +246,7 @@ impl<'s, O: Op, W: Waiting, S: Sending> Streamer<'s, O, W, S> {
     /// Counts up to message `done`, which the peer has acknowledged or sent.
     #[inline]
     fn advance(&mut self, done: u64) -> Result<u64, Halt> {
-        if done < self.done || done > self.posted {
-            return Err(Error::invalid(
-                Step::Measure,
-                format!("the peer acknowledged message {done} of {} sent", self.posted),
-            )
-            .into());
-        }
-        let new = done - self.done;
-        self.done = done;
-        Ok(new)
+        advance(&mut self.done, done, self.posted)
     }
 
     /// Messages whose buffers are back.

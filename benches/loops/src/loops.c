@@ -52,6 +52,19 @@ static inline int take_one(struct ibv_cq *cq, struct ibv_wc *wc)
 	return got < 0 || wc->status != IBV_WC_SUCCESS;
 }
 
+static inline int take_batch(struct ibv_cq *cq, struct ibv_wc *wcs)
+{
+	int got, i;
+
+	do
+		got = ibv_poll_cq(cq, BATCH, wcs);
+	while (got == 0);
+	for (i = 0; i < got; i++)
+		if (wcs[i].status != IBV_WC_SUCCESS)
+			return -1;
+	return got;
+}
+
 static inline int post_signalled(struct end *e, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
@@ -154,7 +167,7 @@ static inline int64_t stream(struct end *e, uint64_t count, enum ibv_wr_opcode o
 	struct ibv_sge sge;
 	struct ibv_wc wcs[BATCH];
 	uint64_t end = e->sent + count, at = 0, room;
-	int got, i;
+	int got;
 
 	build(e, opcode, &wr, &sge);
 	while (e->done < end) {
@@ -176,14 +189,9 @@ static inline int64_t stream(struct end *e, uint64_t count, enum ibv_wr_opcode o
 				return -1;
 			}
 		}
-		do
-			got = ibv_poll_cq(e->qp->send_cq, BATCH, wcs);
-		while (got == 0);
+		got = take_batch(e->qp->send_cq, wcs);
 		if (got < 0)
 			return -1;
-		for (i = 0; i < got; i++)
-			if (wcs[i].status != IBV_WC_SUCCESS)
-				return -1;
 		e->done = wcs[got - 1].wr_id;
 	}
 	return count;
@@ -207,7 +215,7 @@ int64_t c_write_lists(struct end *e, uint64_t count)
 	struct ibv_send_wr *bad, *last;
 	struct ibv_wc wcs[BATCH];
 	uint64_t end = e->sent + count, at = 0, slot, room;
-	int got, i;
+	int got;
 
 	if (e->slots > MOST_SLOTS || e->slots % LIST)
 		return -1;
@@ -232,14 +240,9 @@ int64_t c_write_lists(struct end *e, uint64_t count)
 			if (at == e->slots)
 				at = 0;
 		}
-		do
-			got = ibv_poll_cq(e->qp->send_cq, BATCH, wcs);
-		while (got == 0);
+		got = take_batch(e->qp->send_cq, wcs);
 		if (got < 0)
 			return -1;
-		for (i = 0; i < got; i++)
-			if (wcs[i].status != IBV_WC_SUCCESS)
-				return -1;
 		e->done = wcs[got - 1].wr_id;
 	}
 	return count;
@@ -253,7 +256,7 @@ int64_t c_sink(struct end *e, uint64_t count)
 	struct ibv_recv_wr *bad, *behind;
 	struct ibv_wc wcs[BATCH];
 	uint64_t taken = 0, at = 0, slot, last;
-	int got, i, failed;
+	int got, failed;
 
 	if (e->slots > MOST_SLOTS || e->slots < BATCH)
 		return -1;
@@ -267,14 +270,9 @@ int64_t c_sink(struct end *e, uint64_t count)
 		wrs[slot].next = &wrs[(slot + 1) % e->slots];
 	}
 	while (taken < count) {
-		do
-			got = ibv_poll_cq(e->qp->recv_cq, BATCH, wcs);
-		while (got == 0);
+		got = take_batch(e->qp->recv_cq, wcs);
 		if (got < 0)
 			return -1;
-		for (i = 0; i < got; i++)
-			if (wcs[i].status != IBV_WC_SUCCESS)
-				return -1;
 		last = at + got;
 		if (last > e->slots)
 			last -= e->slots;

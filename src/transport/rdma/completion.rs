@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::{Error, Step};
 use crate::measure::{Halt, Waiting, Wake, Watch};
+use crate::ops::Op;
 use crate::verbs::{Channel, Cq, PollFailed, Wc, WcStatus};
 
 /// A completion queue with the channel that may wake its owner.
@@ -139,6 +140,26 @@ impl Other<'_> {
         }
         Ok(())
     }
+}
+
+/// Compares what has come with a message beside its payload: its length where a receive tells it, and immediate data
+/// where it carries some.
+pub(super) fn check_arrival<O: Op>(wc: &Wc, message: u64, size: usize, imm: u32) -> Result<(), Error> {
+    let wrong = |what: &str, is: u32, should: u32| {
+        Err(Error::invalid(Step::Check, format!("message {message} has {what} {is}, not {should}")))
+    };
+    if O::FACTS.consumes_receives() && wc.byte_len() as usize != size {
+        return wrong("length", wc.byte_len(), size as u32);
+    }
+    if O::FACTS.carries_imm() && wc.imm() != imm {
+        return wrong("immediate data", wc.imm(), imm);
+    }
+    Ok(())
+}
+
+/// The immediate data of a message of a bandwidth test: its sender counts from one.
+pub(super) fn counted(message: u64) -> u32 {
+    (message as u32).wrapping_add(1)
 }
 
 /// The error behind a failed completion: where it was flushed, the other queue knows what went wrong first.

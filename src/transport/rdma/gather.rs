@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
+use super::completion::{check_arrival, counted};
 use super::gaps::{self, Landed};
 use super::queue::{Queue, of_id};
-use super::stream::check_completion;
 use super::{Rdma, Shape, Shared, passive};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Sink, Waiting, Watch};
@@ -90,7 +90,7 @@ impl<'r, O: Op, W: Waiting> Gatherer<'r, O, W> {
             queue.taken += 1;
             if VERIFY {
                 if !self.shared.may_lose {
-                    check_completion::<O>(wc, message, self.size)?;
+                    check_arrival::<O>(wc, message, self.size, counted(message))?;
                 }
                 let at = match &self.receives {
                     Receives::Shared(_) if !O::FACTS.is_one_sided() => {

@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 use std::slice;
 
-use super::completion::{Other, Source, spin};
+use super::completion::{Other, Source, check_arrival, spin};
 use super::queue::Queue;
 use super::{Rdma, Shape, Shared};
-use crate::error::{Error, Step};
+use crate::error::Error;
 use crate::measure::{Halt, RoundTrip, Spin, Waiting, Watch};
 use crate::ops::{Arrival, Op, Opcode, Peer};
 use crate::plan::Side;
@@ -316,19 +316,7 @@ impl<O: Op, W: Waiting> RoundTrip for PingPong<'_, O, W> {
         }
         let region = self.shared.memory.region();
         self.pattern(trip, true).check(region, self.queue.landing(), self.patterned(), trip)?;
-        let wc = &self.wc;
-        let wrong = |what: &str, is: u32, should: u32| {
-            Err(Halt::Failed(Error::invalid(
-                Step::Check,
-                format!("message {trip} has {what} {is}, not {should}"),
-            )))
-        };
-        if O::FACTS.arrival == Arrival::RecvCompletion && wc.byte_len() as usize != self.size {
-            return wrong("length", wc.byte_len(), self.size as u32);
-        }
-        if O::FACTS.carries_imm() && wc.imm() != (trip + self.before) as u32 {
-            return wrong("immediate data", wc.imm(), (trip + self.before) as u32);
-        }
-        Ok(())
+        let imm = (trip + self.before) as u32;
+        Ok(check_arrival::<O>(&self.wc, trip, self.size, imm)?)
     }
 }

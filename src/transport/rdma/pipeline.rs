@@ -6,11 +6,11 @@
 
 use std::marker::PhantomData;
 
-use super::completion::failed;
+use super::completion::{check_arrival, failed};
 use super::ping_pong::opcode;
 use super::queue::{Queue, of_id};
 use super::{Rdma, Shape, Shared};
-use crate::error::{Error, Result, Step};
+use crate::error::Result;
 use crate::measure::{Halt, Never, Pipeline, RoundTrip, Spin, Waiting, Wake, Watch};
 use crate::ops::{Arrival, Op, Opcode, Peer};
 use crate::plan::Side;
@@ -221,16 +221,7 @@ impl<'r, O: Op> Lane<'r, O> {
         }
         let pattern = self.pattern(shared, message, true);
         pattern.check(shared.memory.region(), at, patterned::<O>(size), message)?;
-        let wrong = |what: &str, is: u32, should: u32| {
-            Err(Error::invalid(Step::Check, format!("message {message} has {what} {is}, not {should}")))
-        };
-        if O::FACTS.arrival == Arrival::RecvCompletion && wc.byte_len() as usize != size {
-            return wrong("length", wc.byte_len(), size as u32);
-        }
-        if O::FACTS.carries_imm() && wc.imm() != message as u32 {
-            return wrong("immediate data", wc.imm(), message as u32);
-        }
-        Ok(())
+        check_arrival::<O>(wc, message, size, message as u32)
     }
 }
 

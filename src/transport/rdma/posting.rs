@@ -1,6 +1,7 @@
 //! How messages of a stream are handed to the device: one work request a call, or linked lists of them.
 
 use super::Shared;
+use super::completion::counted;
 use super::ping_pong::opcode;
 use super::queue::Queue;
 use crate::error::Result;
@@ -75,8 +76,7 @@ impl Single {
     fn post_run<O: Op>(&mut self, queue: &mut Queue, count: u64) -> Result<()> {
         let facts = const { O::FACTS };
         let patch = match facts.opcode {
-            // The peer counts from one.
-            Opcode::RdmaWriteWithImm => Patch::Imm((queue.sent as u32).wrapping_add(1)),
+            Opcode::RdmaWriteWithImm => Patch::Imm(counted(queue.sent)),
             Opcode::CompareSwap => Patch::Swap(queue.sent),
             _ => Patch::None,
         };
@@ -132,7 +132,7 @@ impl Lists {
         let list = &mut self.lists[self.next];
         match const { O::FACTS.opcode } {
             Opcode::RdmaWriteWithImm => {
-                (0..len).for_each(|i| list.request(i).set_imm((first + i as u64 + 1) as u32));
+                (0..len).for_each(|i| list.request(i).set_imm(counted(first + i as u64)));
             }
             Opcode::CompareSwap => {
                 (0..len as u64).for_each(|i| list.request(i as usize).set_atomic(first + i, first + i + 1));

@@ -3,11 +3,12 @@
 use std::marker::PhantomData;
 use std::slice;
 
+use super::completion::{check_arrival, counted};
 use super::gaps::{self, Landed};
 use super::posting::Posting;
 use super::queue::Queue;
 use super::{Rdma, Shape, Shared, passive};
-use crate::error::{Error, Result, Step};
+use crate::error::Result;
 use crate::measure::{Halt, Sink, Stream, Waiting, Watch};
 use crate::ops::Op;
 use crate::transport::{Aside, Checked, Counted, Gaps, Payload, Tally};
@@ -143,27 +144,12 @@ impl<'r, O: Op, W: Waiting> Taker<'r, O, W> {
                 if self.shared.may_lose {
                     self.landed.push(Landed::new(0, message, self.queue.slot_offset(message), wc));
                 } else {
-                    check_completion::<O>(wc, message, self.size)?;
+                    check_arrival::<O>(wc, message, self.size, counted(message))?;
                 }
             }
         }
         Ok(got as u64)
     }
-}
-
-/// Compares what came with a message beside its payload.
-pub(super) fn check_completion<O: Op>(wc: &Wc, message: u64, size: usize) -> Result<()> {
-    let wrong = |what: &str, is: u32, should: u32| {
-        Err(Error::invalid(Step::Check, format!("message {message} has {what} {is}, not {should}")))
-    };
-    if wc.byte_len() as usize != size {
-        return wrong("length", wc.byte_len(), size as u32);
-    }
-    // The sender counts from one.
-    if O::FACTS.carries_imm() && wc.imm() != (message + 1) as u32 {
-        return wrong("immediate data", wc.imm(), (message + 1) as u32);
-    }
-    Ok(())
 }
 
 impl<O, W> Counted for Taker<'_, O, W> {

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::ring::Ring;
-use super::{ACK, REQUEST, Tcp};
+use super::{ACK, REQUEST, Tcp, advance};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, TwoWay, Wake, Watch};
 use crate::ops::Op;
@@ -207,14 +207,7 @@ impl<O: Op> Outgoing<'_, O> {
                 None => (self.done, false),
             }
         };
-        if done < self.done || done > self.posted {
-            return Err(Error::invalid(
-                Step::Measure,
-                format!("the peer acknowledged message {done} of {} sent", self.posted),
-            )
-            .into());
-        }
-        Ok((done - std::mem::replace(&mut self.done, done), moved))
+        Ok((advance(&mut self.done, done, self.posted)?, moved))
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 
-use super::{BLOCKED, REQUEST, Ring, Tcp, closed, failed};
+use super::{BLOCKED, REQUEST, Ring, Tcp, failed};
 use crate::error::{Error, Result, Step};
 use crate::measure::{Halt, Never, Pipeline, RoundTrip, Waiting, Watch};
 use crate::ops::{Op, Peer};
@@ -59,19 +59,11 @@ impl<'s, O: Op, W: Waiting> Pipelined<'s, O, W> {
     /// Reads what there is, without waiting. Whether there was anything.
     #[inline(always)]
     fn read_some(&mut self) -> Result<bool, Halt> {
-        let read = now(|| recv(self.tcp.stream.as_raw_fd(), self.into.room(), MsgFlags::MSG_DONTWAIT));
-        match read {
-            Ok(0) => Err(closed()),
-            Ok(got) => {
-                self.into.moved += got as u64;
-                Ok(true)
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                self.tally.empty_polls += 1;
-                Ok(false)
-            }
-            Err(error) => Err(failed(&error)),
-        }
+        let into = &mut self.into;
+        let read = |stream: &TcpStream| Ok(recv(stream.as_raw_fd(), into.room(), MsgFlags::MSG_DONTWAIT)?);
+        let got = self.tcp.try_once(read, &mut self.tally)?;
+        self.into.moved += got.unwrap_or(0) as u64;
+        Ok(got.is_some())
     }
 
     /// Sends the next message. While the socket takes no more, replies are read: the peer may be unable to read because
