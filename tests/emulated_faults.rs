@@ -206,3 +206,28 @@ fn a_device_that_fails_without_any_completion_ends_the_run_long_before_the_stall
         assert_eq!(at(&document, "/error/remote"), &Value::Bool(false), "{binary}: {document:#}");
     }
 }
+
+#[test]
+fn every_way_of_waiting_asks_the_device_before_the_stall_timeout() {
+    let _turn = suite::turn();
+    for (binary, way) in [
+        ("send_lat", "--depth 4"),
+        ("send_lat", "--depth 4 --events"),
+        ("write_lat", "--depth 4"),
+        ("read_lat", "-q 3"),
+        ("send_lat", "--rate 10k"),
+        ("send_bw", "--rate 10k"),
+        ("send_bw", "-q 3 --srq"),
+        ("send_bw", "--threads 2"),
+        ("send_bw", "-b --events"),
+        ("write_lat", "-c UC"),
+        ("send_bw", "-c UD"),
+    ] {
+        let began = Instant::now();
+        let options = format!("-d emu0 -n 10000 --stall-timeout 60s {way}");
+        let document = fails(binary, "device-fatal-after=200", &options, &["the device failed", "dmesg"]);
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(30), "{binary} {way}: {took:?}");
+        assert_eq!(text(&document, "/status"), "failed", "{binary} {way}");
+    }
+}

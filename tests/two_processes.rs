@@ -144,6 +144,20 @@ fn two_processes_are_told_that_they_cannot_meet_on_an_emulated_device() {
 }
 
 #[test]
+fn an_interrupt_is_heard_where_ends_that_yield_to_each_other_never_wait_for_long() {
+    let _turn = suite::turn();
+    for (binary, option) in [("send_lat", ""), ("send_lat", "--depth 4"), ("send_bw", "")] {
+        let (running, port) = server(binary, "--tcp-only --cpu 0");
+        let options = format!("--tcp-only --cpu 0 -D 60 --stall-timeout 90 {option}");
+        let measuring = Running::start(client(binary, "127.0.0.1", port, &options));
+        std::thread::sleep(Duration::from_millis(700));
+        running.signal(Signal::SIGINT);
+        running.finish_within(Duration::from_secs(20)).exits(130);
+        measuring.finish_within(Duration::from_secs(20)).exits(5);
+    }
+}
+
+#[test]
 fn options_that_the_client_decides_are_named_by_a_server_and_ignored() {
     let _turn = suite::turn();
     let (mut server, port) = server("send_lat", "--tcp-only -s 4k -n 7 --events --stall-timeout 20");
