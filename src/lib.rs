@@ -1,7 +1,7 @@
 //! verbmark: RDMA and TCP measured over the same path in one run.
 //!
 //! Data flows one way: typed options, plan, session, loop, result, report. A module may use those named behind it,
-//! and `error` and `units`, which all may use; `tests/layout.rs` holds it to that.
+//! and `error` and `units`, which all may use; `tests/behaviour/layout.rs` holds it to that.
 //!
 //! | module | what it owns | uses |
 //! |---|---|---|

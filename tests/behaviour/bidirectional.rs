@@ -1,14 +1,13 @@
 //! Both directions at once, on the emulated device and over TCP: every verb, either way of waiting, one queue pair and
 //! many. Counts are exact each way, payloads are checked both ways, and nothing hangs.
 
-mod schema;
-mod suite;
+use crate::suite;
 
 use std::time::Duration;
 
+use crate::suite::{Files, Running, at, client, loopback, number, rows, server, text};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use suite::{Files, Running, at, client, loopback, number, rows, server, text};
 
 const BINARIES: [&str; 5] = ["send_bw", "write_bw", "write_imm_bw", "read_bw", "atomic_bw"];
 

@@ -1,14 +1,13 @@
 //! Both ends in one process, on the emulated device: every binary measures what it was asked to, over RDMA and over
 //! TCP, at every size, waiting either way, with payloads checked; and its document says so.
 
-mod schema;
-mod suite;
+use crate::suite;
 
 use std::process::Command;
 use std::time::Duration;
 
+use crate::suite::{BINARIES, Files, Running, at, line, loopback, number, rows, text};
 use serde_json::{Value, json};
-use suite::{BINARIES, Files, Running, at, line, loopback, number, rows, text};
 
 /// What a document must say of a binary whatever its options.
 struct Expected {

@@ -3,12 +3,11 @@
 //!
 //! `VERBMARK_PRODUCT=SEED` repeats a run, `VERBMARK_PRODUCT=SEED:CASE` one case of it.
 
-mod schema;
-mod suite;
+use crate::suite;
 
 use std::time::{Instant, SystemTime};
 
-use suite::{BINARIES, number, rows, text};
+use crate::suite::{BINARIES, number, rows, text};
 
 /// Cases of a run: some minutes on two cores.
 const CASES: u64 = 400;

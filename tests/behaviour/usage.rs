@@ -1,9 +1,8 @@
 //! What is typed wrong is said, never guessed; what is asked for about the program itself is told.
 
-mod schema;
-mod suite;
+use crate::suite;
 
-use suite::{BINARIES, Files, Running};
+use crate::suite::{BINARIES, Files, Running};
 
 /// Each line is wrong, and the message names the option or value that is.
 const WRONG: &[(&str, &str)] = &[

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use verbmark::{cli, plan, suite};
 
-const PAGE: &str = include_str!("../docs/coming-from-perftest.md");
+const PAGE: &str = include_str!("../../docs/coming-from-perftest.md");
 
 /// The cells of a table's line; `None` for what is not one, or a title, or a rule.
 fn cells(line: &str) -> Option<Vec<&str>> {

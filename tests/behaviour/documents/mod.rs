@@ -1,7 +1,5 @@
 //! Documents as a session would build them, for the tests of formats.
 
-#![allow(dead_code, reason = "each test binary uses some of them")]
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

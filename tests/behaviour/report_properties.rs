@@ -1,6 +1,6 @@
 //! What holds for every document, whatever it measured.
 
-mod documents;
+use crate::documents;
 
 use proptest::option;
 use proptest::prelude::*;

@@ -4,17 +4,16 @@
 //! A proxy stands between the two and counts what they say. Each run is stopped one message later than the last, until
 //! one runs through untouched.
 
-mod schema;
-mod suite;
+use crate::suite;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::suite::proxy::{Frame, From, Proxy};
+use crate::suite::{Files, Finished, Running, at, client, document, rows, server, text};
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
-use suite::proxy::{Frame, From, Proxy};
-use suite::{Files, Finished, Running, at, client, document, rows, server, text};
 
 /// How one end is lost to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,12 @@
 //! A device that misbehaves, and choices that it cannot serve: each is an error that names step, cause, values and
 //! remedy, ends both ends with status 5 within a deadline, and leaves a document.
 
-mod schema;
-mod suite;
+use crate::suite;
 
 use std::time::{Duration, Instant};
 
+use crate::suite::{BINARIES, Files, Running, at, number, rows, text};
 use serde_json::Value;
-use suite::{BINARIES, Files, Running, at, number, rows, text};
 
 /// Runs a loopback on the emulated device told to misbehave as `how` says, which fails, and gives its document.
 #[track_caller]

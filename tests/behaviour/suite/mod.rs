@@ -1,7 +1,5 @@
 //! The binaries as a user runs them: started, watched, signalled, and read, each within a deadline.
 
-#![allow(dead_code, reason = "each test binary uses some of it")]
-
 pub mod proxy;
 
 use std::io::Read;

@@ -1,10 +1,9 @@
 //! The TCP baseline tuned on purpose: what is asked for is granted at both ends and told, or refused with a cause.
 
-mod schema;
-mod suite;
+use crate::suite;
 
+use crate::suite::{BINARIES, Files, Running, at, client, line, loopback, number, rows, server, text};
 use serde_json::{Value, json};
-use suite::{BINARIES, Files, Running, at, client, line, loopback, number, rows, server, text};
 
 fn warnings<'a>(document: &'a Value, code: &str) -> Vec<&'a str> {
     let all = at(document, "/warnings").as_array().expect("schema");

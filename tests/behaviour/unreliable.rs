@@ -1,13 +1,12 @@
 //! Services that may lose messages, both ends in one process: each verb they have is measured, what is lost is counted
 //! and waited for by nobody, and what is not theirs is refused.
 
-mod schema;
-mod suite;
+use crate::suite;
 
 use std::time::Duration;
 
+use crate::suite::{Files, Running, at, number, rows, text};
 use serde_json::{Value, json};
-use suite::{Files, Running, at, number, rows, text};
 
 /// Each binary with the services that its verb has besides RC.
 const LEGAL: [(&str, &[&str]); 6] = [

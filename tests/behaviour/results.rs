@@ -1,19 +1,18 @@
 //! What a run writes beside its table: documents, CSV and interval logs of real runs, of those that go well and those
 //! that fail; where they go, and what happens when they cannot.
 
-mod schema;
-mod suite;
+use crate::suite;
 
 use std::fs::{self, File};
 use std::io::{Cursor, Read};
 use std::process::{Command, Stdio};
 
+use crate::suite::{BINARIES, Files, Finished, Running, at, client, document, line, number, rows, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use serde_json::{Value, json};
-use suite::{BINARIES, Files, Finished, Running, at, client, document, line, number, rows, text};
 
 /// Records of a CSV, each as the pairs of a column and its cell.
 fn records(text: &str) -> Vec<Vec<(String, String)>> {

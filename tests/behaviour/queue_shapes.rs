@@ -1,12 +1,11 @@
 //! Queues of every shape: whatever their number, depth, lists and signals, exactly the messages asked for are sent, each
 //! of them arrives, and payloads are what they must be.
 
-mod schema;
-mod suite;
+use crate::suite;
 
+use crate::suite::{at, loopback, number, rows, run, text};
 use proptest::prelude::*;
 use serde_json::json;
-use suite::{at, loopback, number, rows, run, text};
 
 const BANDWIDTH: [&str; 5] = ["send_bw", "write_bw", "write_imm_bw", "read_bw", "atomic_bw"];
 

@@ -1,12 +1,11 @@
 //! Manual pages and shell completions: every binary has them, and they know every option.
 
-mod schema;
-mod suite;
+use crate::suite;
 
 use std::collections::BTreeSet;
 
+use crate::suite::{BINARIES, Files, Running, TOOL, line};
 use clap::Command;
-use suite::{BINARIES, Files, Running, TOOL, line};
 use verbmark::{cli, plan, suite::TESTS};
 
 /// Commands that have a page, by its name.

@@ -1,13 +1,12 @@
 //! Several threads an end: each has its paths, all are begun together, and what is counted is the sum.
 
-mod schema;
-mod suite;
+use crate::suite;
 
 use std::time::Duration;
 
+use crate::suite::{Files, Running, at, client, loopback, number, rows, run, server, text};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use suite::{Files, Running, at, client, loopback, number, rows, run, server, text};
 
 const BANDWIDTH: [&str; 5] = ["send_bw", "write_bw", "write_imm_bw", "read_bw", "atomic_bw"];
 

@@ -1,9 +1,9 @@
 //! `docs/result.schema.json` describes what is written: all of it, and nothing broken passes.
 
-mod documents;
-mod schema;
+use crate::documents;
+use crate::schema;
 
-use schema::{errors, schema};
+use crate::schema::{errors, schema};
 use serde_json::{Value, json};
 use verbmark::report::{csv, json as to_json};
 use verbmark::result::Document;
@@ -262,7 +262,7 @@ fn property_names(schema: &Value, names: &mut Vec<String>) {
 
 #[test]
 fn the_manual_describes_every_key_and_column() {
-    let manual = include_str!("../docs/formats.md");
+    let manual = include_str!("../../docs/formats.md");
     let mut names = Vec::new();
     property_names(&schema(), &mut names);
     assert!(names.len() > 100);

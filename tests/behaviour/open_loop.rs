@@ -1,11 +1,10 @@
 //! Latency with several messages outstanding, and with messages that are due: every verb over both paths, on the
 //! emulated device, with payloads checked, exact counts, and a schedule that is either kept or called missed.
 
-mod schema;
-mod suite;
+use crate::suite;
 
+use crate::suite::{ATOMICS, BINARIES, Files, Running, at, loopback, number, rows, text};
 use serde_json::{Value, json};
-use suite::{ATOMICS, BINARIES, Files, Running, at, loopback, number, rows, text};
 
 fn latency_binaries() -> impl Iterator<Item = &'static str> {
     BINARIES.into_iter().chain(ATOMICS).filter(|binary| binary.ends_with("_lat"))

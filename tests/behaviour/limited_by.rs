@@ -1,11 +1,10 @@
 //! What held a rate is told: each limit is brought about on purpose, on the emulated device, so strongly that a loaded
 //! machine does not hide it.
 
-mod schema;
-mod suite;
+use crate::suite;
 
+use crate::suite::{Files, Running, at, number, rows, text};
 use serde_json::Value;
-use suite::{Files, Running, at, number, rows, text};
 
 /// The words there are.
 const WORDS: [&str; 6] = ["sender_core", "path", "receiver_core", "receiver_not_posting", "rate", "unclear"];

@@ -1,7 +1,7 @@
-//! What a person sees. The tables stand in `tests/tables`; `UPDATE_TABLES=1 cargo test --test report_table` writes them
-//! anew.
+//! What a person sees. The tables stand in `tests/tables`; `UPDATE_TABLES=1 cargo test --test behaviour report_table::`
+//! writes them anew.
 
-mod documents;
+use crate::documents;
 
 use std::path::Path;
 

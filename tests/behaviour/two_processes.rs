@@ -1,17 +1,16 @@
 //! Server and client as two processes on one host, over TCP alone: how they find each other, what they tell each other,
 //! and what a server does with everybody else who connects to it.
 
-mod schema;
-mod suite;
+use crate::suite;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use crate::suite::proxy::{From, Proxy};
+use crate::suite::{BINARIES, Files, Running, at, client, line, port, rows, server, text};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use suite::proxy::{From, Proxy};
-use suite::{BINARIES, Files, Running, at, client, line, port, rows, server, text};
 
 /// Runs a client against the server on `port`, and gives its document.
 fn measure(binary: &str, host: &str, port: u16, options: &str) -> Value {

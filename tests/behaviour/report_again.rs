@@ -1,12 +1,11 @@
 //! `verbmark report`: from the document of a run comes what the run itself showed and wrote.
 
-mod documents;
-mod schema;
-mod suite;
+use crate::documents;
+use crate::suite;
 
 use std::process::Stdio;
 
-use suite::{Files, Running, TOOL, line, turn};
+use crate::suite::{Files, Running, TOOL, line, turn};
 use verbmark::report::{json, render};
 
 #[test]

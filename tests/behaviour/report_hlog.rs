@@ -1,6 +1,6 @@
 //! The interval log reads back as what the document holds.
 
-mod documents;
+use crate::documents;
 
 use std::time::Duration;
 

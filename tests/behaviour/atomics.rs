@@ -1,11 +1,10 @@
 //! Atomic operations: every one works on the same word of the server, in the order in which it was posted, and brings
 //! back what was there; nobody else counts them, so that the word must.
 
-mod schema;
-mod suite;
+use crate::suite;
 
+use crate::suite::{ATOMICS, Files, Running, at, client, loopback, number, rows, server, text};
 use serde_json::json;
-use suite::{ATOMICS, Files, Running, at, client, loopback, number, rows, server, text};
 
 const OPERATIONS: [&str; 2] = ["fetch_add", "compare_swap"];
 

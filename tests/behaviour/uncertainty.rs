@@ -1,12 +1,11 @@
 //! What of a number is the tool's own: each result says so, and a delay that is known is measured within it.
 
-mod schema;
-mod suite;
+use crate::suite;
 
 use std::time::Instant;
 
+use crate::suite::{BINARIES, Files, Running, at, loopback, number, rows, text};
 use serde_json::Value;
-use suite::{BINARIES, Files, Running, at, loopback, number, rows, text};
 
 /// One row of a latency test on a device that takes `delay` ns longer for each message, in ns.
 struct Delayed {

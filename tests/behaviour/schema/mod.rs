@@ -1,17 +1,15 @@
 //! The schemas of `docs`, as readers of documents use them and as this suite does, which knows every key.
 
-#![allow(dead_code, reason = "each test binary uses some of it")]
-
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
 pub fn schema() -> Value {
-    serde_json::from_str(include_str!("../../docs/result.schema.json")).expect("the schema is JSON")
+    serde_json::from_str(include_str!("../../../docs/result.schema.json")).expect("the schema is JSON")
 }
 
 /// `docs/devices.schema.json`, as [`schema`] is that of a run.
 pub fn of_devices() -> Value {
-    serde_json::from_str(include_str!("../../docs/devices.schema.json")).expect("the schema is JSON")
+    serde_json::from_str(include_str!("../../../docs/devices.schema.json")).expect("the schema is JSON")
 }
 
 /// What a reader validates with: keys it does not know are fine.

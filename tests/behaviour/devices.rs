@@ -1,18 +1,18 @@
 //! `verbmark devices`: what it says of a machine's ports, to people and to programs. The tables stand in
-//! `tests/devices`; `UPDATE_TABLES=1 cargo test --test devices` writes them anew.
+//! `tests/devices`; `UPDATE_TABLES=1 cargo test --test behaviour devices::` writes them anew.
 
-mod schema;
-mod suite;
+use crate::schema;
+use crate::suite;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::suite::{Files, Finished, Running, TOOL, at, misbehaving, text};
 use serde_json::{Value, json};
-use suite::{Files, Finished, Running, TOOL, at, misbehaving, text};
 use verbmark::tool::devices::{Listing, render};
 
 /// Hardware with a port that is down, a device that may not be opened, iWARP, and software without an IP address.
-const SEVERAL: &str = include_str!("devices/several.json");
+const SEVERAL: &str = include_str!("../devices/several.json");
 
 /// Keys that are `null` where there is nothing to say, and need no reason.
 const MAY_BE_NULL: &[&str] = &["error", "advice", "remedy"];

@@ -1,0 +1,32 @@
+//! What a user types and sees, through the binaries, and what the library promises to them: one test executable, since
+//! each costs a build and a link.
+
+mod atomics;
+mod bidirectional;
+mod coming_from_perftest;
+mod devices;
+mod documents;
+mod emulated_faults;
+mod layout;
+mod limited_by;
+mod loopback;
+mod manual;
+mod open_loop;
+mod peer_dies;
+mod product;
+mod queue_shapes;
+mod report_again;
+mod report_files;
+mod report_hlog;
+mod report_properties;
+mod report_table;
+mod result_schema;
+mod results;
+mod schema;
+mod suite;
+mod tcp_options;
+mod threads;
+mod two_processes;
+mod uncertainty;
+mod unreliable;
+mod usage;
