@@ -57,6 +57,18 @@ pub fn command(verb: Verb, shape: Shape) -> clap::Command {
     cli::command(leak(binary(verb, shape)), leak(about(verb, shape)))
 }
 
+/// Reads the command line of a binary; `words` begins with the program's name.
+///
+/// # Errors
+/// clap's error, which also carries `--help` and `--version`.
+pub fn parse(
+    verb: Verb,
+    shape: Shape,
+    words: impl IntoIterator<Item = OsString>,
+) -> Result<cli::Typed, clap::Error> {
+    cli::parse(leak(binary(verb, shape)), leak(about(verb, shape)), words)
+}
+
 /// clap keeps names for the life of the process.
 fn leak(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
@@ -74,7 +86,7 @@ fn about(verb: Verb, shape: Shape) -> String {
 
 fn run(verb: Verb, shape: Shape, epoch: Epoch) -> Result<u8> {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let typed = match cli::parse(leak(binary(verb, shape)), leak(about(verb, shape)), words.iter().cloned()) {
+    let typed = match parse(verb, shape, words.iter().cloned()) {
         Ok(typed) => typed,
         Err(error) => return Ok(told(&error)),
     };
@@ -123,7 +135,10 @@ fn random_seed() -> Result<u64> {
 }
 
 /// Ctrl-C and SIGTERM ask the run to stop; a second one ends the process at once.
-fn catch_signals() -> Result<&'static AtomicBool> {
+///
+/// # Errors
+/// The kernel takes no handler.
+pub fn catch_signals() -> Result<&'static AtomicBool> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let flag = std::sync::Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

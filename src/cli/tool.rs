@@ -1,16 +1,19 @@
 //! What `verbmark` was told: one subcommand with its own options.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+
+use super::durations::parse_positive_duration;
 
 /// The options of `verbmark`.
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "verbmark",
     version,
-    about = "What belongs to RDMA tests and measures nothing itself",
+    about = "What belongs to RDMA tests and takes no times itself",
     disable_help_subcommand = true,
     arg_required_else_help = true,
     after_help = "Exit status: 0 as asked, 2 usage, 5 failed."
@@ -26,6 +29,10 @@ pub struct ToolArgs {
 pub enum Task {
     /// List RDMA devices and ports, and say of each port whether a test can use it now, and why
     Devices(DevicesArgs),
+
+    /// Run a test under strace: its system calls a message at each end and on each path, and the copies that follow from
+    /// the path
+    Audit(AuditArgs),
 
     /// Show the table of a recorded run again, and write its CSV and histogram log
     Report(ReportArgs),
@@ -49,6 +56,31 @@ pub struct DevicesArgs {
     /// Write one JSON document; without FILE, or with -, to standard output, and then no table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<OsString>,
+}
+
+/// Options of `verbmark audit`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    override_usage = "verbmark audit [OPTIONS] -- TEST [OPTIONS] --loopback   both ends\n       \
+                      verbmark audit [OPTIONS] -- TEST [OPTIONS] HOST         the client's end\n       \
+                      verbmark audit [OPTIONS] -- TEST [OPTIONS]              the server's end, a run for each path",
+    after_help = "TEST is a binary of this suite, such as send_lat, with its own options: one size, and no output. It \
+                  runs once for each path, with -n 1000 unless they say otherwise. strace slows it down: no time is \
+                  shown.\n\
+                  Exit status: 0 as asked, 2 usage, 5 failed, 130 interrupted."
+)]
+pub struct AuditArgs {
+    /// Write one JSON document; without FILE, or with -, to standard output, and then no table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<OsString>,
+
+    /// End a traced run that takes longer than this, the wait of a server for its client included
+    #[arg(long, value_name = "TIME", default_value = "120", value_parser = parse_positive_duration)]
+    pub timeout: Duration,
+
+    /// The test to trace, and its options
+    #[arg(value_name = "TEST", last = true, required = true)]
+    pub test: Vec<OsString>,
 }
 
 /// Options of `verbmark report`.

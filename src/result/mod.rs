@@ -8,6 +8,7 @@
 //! * additions keep the schema's name, so readers ignore what they do not know.
 
 mod comparison;
+mod copies;
 mod directions;
 mod document;
 mod end;
@@ -18,6 +19,7 @@ mod row;
 mod test;
 
 pub use comparison::{Comparison, comparison};
+pub use copies::{COPIED, Carrier, DerivedCopies, LENT, PayloadPath, derived_copies};
 pub use directions::{DirectionRow, Overlap, Span};
 pub use document::{Document, Floor, Missing, Notice, SCHEMA, Status, Tool};
 pub use end::{Buffers, Claims, ClockFacts, Device, End, Gid, GidType, LinkLayer, Process, TcpEnd};

@@ -13,7 +13,7 @@ use crate::host::{self, CpuMeter, DeviceCounters};
 use crate::measure::{Clock, Halt, Stop, Watch};
 use crate::oob::Control;
 use crate::plan::{Shape, Test, Transport, Wait};
-use crate::result::{CpuUse, idle_of_polling, idle_of_sleeping};
+use crate::result::{COPIED, CpuUse, LENT, idle_of_polling, idle_of_sleeping};
 use crate::transport::Tally;
 use crate::verbs::{Context, TOLD};
 
@@ -22,12 +22,6 @@ pub const STEP: Duration = Duration::from_secs(15);
 
 /// How long the peer is given to say why, after a path failed.
 pub const LAST_WORD: Duration = Duration::from_millis(1500);
-
-/// Counter of the calls by which a socket lent its buffers to the kernel, and that came back.
-pub const LENT: &str = "zerocopy_sends";
-
-/// Counter of those that the kernel copied after all.
-pub const COPIED: &str = "zerocopy_copied";
 
 /// Counter of messages that found no receive, on devices in this process.
 pub const NOT_READY: &str = "receiver_not_ready";

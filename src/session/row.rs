@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::both;
-use super::lane::{COPIED, LENT, Lane, NOT_READY};
+use super::lane::{Lane, NOT_READY};
 use super::phase::Measured;
 use crate::measure::clock::TOLERATED_PPM;
 use crate::measure::{BandwidthSample, LatencyHistogram, OpenLoop};
 use crate::plan::{Shape, Side, Test, Transport};
 use crate::result::{
-    Bandwidth, Basis, CpuUse, Direction, Document, Evidence, Point, ResultRow, RowInterval, TestRecord,
-    ThreadRate, limited_by,
+    Bandwidth, Basis, COPIED, CpuUse, Direction, Document, Evidence, LENT, Point, ResultRow, RowInterval,
+    TestRecord, ThreadRate, limited_by,
 };
 
 /// What a point has recorded so far, also when it ends early.

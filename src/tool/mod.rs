@@ -1,4 +1,4 @@
-//! What `verbmark` does: one subcommand a file, none of which measures. A subcommand gives the exit status, or the
+//! What `verbmark` does: one subcommand a file, none of which takes times. A subcommand gives the exit status, or the
 //! error that decides it.
 
 use std::process::ExitCode;
@@ -7,6 +7,7 @@ use crate::cli::tool::{self as typed, Task};
 use crate::error::Result;
 use crate::suite;
 
+pub mod audit;
 pub mod devices;
 mod manual;
 mod report;
@@ -19,6 +20,7 @@ pub fn main() -> ExitCode {
 fn run() -> Result<u8> {
     match typed::parse(std::env::args_os()) {
         Ok(args) => match args.task {
+            Task::Audit(args) => audit::run(&args),
             Task::Devices(args) => devices::run(&args),
             Task::Report(args) => report::run(&args),
             Task::Man(args) => manual::pages(&args),

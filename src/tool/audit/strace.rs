@@ -1,0 +1,226 @@
+//! A test under strace: started, watched, and ended within its time.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+
+use super::trace::Trace;
+use crate::error::{Error, Result, Step};
+use crate::result::Document;
+
+/// Longest wait between two looks at the clock and at signals, in ms.
+const LOOK: u8 = 20;
+
+/// Readings of the pipe in a row, of which one takes all that a pipe holds.
+const READINGS: u32 = 16;
+
+/// How long a test is given to end after it was asked to.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What came of a traced run that ended well.
+#[derive(Debug)]
+pub struct Traced {
+    /// What it did.
+    pub trace: Trace,
+    /// What it measured.
+    pub document: Document,
+}
+
+/// The version of strace, such as `6.1`.
+///
+/// # Errors
+/// There is none that could be run.
+pub fn version() -> Result<String> {
+    let said =
+        Command::new("strace").arg("-V").stdin(Stdio::null()).output().map_err(|error| not_run(&error))?;
+    let text = String::from_utf8_lossy(&said.stdout);
+    let version = text.lines().next().and_then(|line| line.split_once("version "));
+    version.map(|(_, version)| version.trim().to_owned()).ok_or_else(|| {
+        Error::failed(Step::Measure, format!("strace -V ended with {} and names no version", said.status))
+            .with_remedy(INSTALL)
+    })
+}
+
+const INSTALL: &str = "install strace: apt install strace";
+
+fn not_run(error: &std::io::Error) -> Error {
+    let error = match error.kind() {
+        ErrorKind::NotFound => "strace is not installed".into(),
+        _ => format!("strace cannot be run: {error}"),
+    };
+    Error::failed(Step::Measure, error).with_remedy(INSTALL)
+}
+
+/// Runs `program` with `words` under strace. What it says on standard error is passed on; its table is not, since
+/// its times mean nothing.
+///
+/// # Errors
+/// It could not be traced, failed itself, took longer than `timeout`, or a signal came. Nothing of it runs on.
+pub fn run(program: &Path, words: &[OsString], timeout: Duration, signalled: &AtomicBool) -> Result<Traced> {
+    let files = tempfile::tempdir().map_err(|error| no_pipe(&error))?;
+    let (pipe, json) = (files.path().join("trace"), files.path().join("run.json"));
+    mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).map_err(|errno| no_pipe(&errno.into()))?;
+    // Opened first, and without waiting for a writer, who may never come.
+    let mut reader = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(&pipe)
+        .map_err(|error| no_pipe(&error))?;
+    let mut child = Command::new("strace")
+        // Threads too; neither arguments in full nor signals, which are not looked at.
+        .args(["-f", "-qq", "-s", "16", "-e", "verbose=none", "-e", "signal=none", "-o"])
+        .arg(&pipe)
+        .arg("--")
+        .arg(program)
+        .arg("--json")
+        .arg(&json)
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        // Of its own, which can be ended as a whole. Ctrl-C reaches it through us, and so once.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| not_run(&error))?;
+    let heard = child.stderr.take().map(|stderr| std::thread::spawn(move || pass_on(stderr)));
+    let mut trace = Trace::default();
+    let ended = watch(&mut child, &mut reader, &mut trace, timeout, signalled);
+    let complaints = heard.and_then(|heard| heard.join().ok()).unwrap_or_default();
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let status = ended?;
+    let document = std::fs::read_to_string(&json).ok();
+    match (status.code(), document) {
+        (Some(0), Some(document)) => Ok(Traced { trace, document: Document::from_json(&document)? }),
+        (_, None) if !complaints.is_empty() => Err(not_traced(&complaints)),
+        (code, _) => Err(failed(&name, code, status)),
+    }
+}
+
+fn no_pipe(error: &std::io::Error) -> Error {
+    Error::failed(Step::Measure, format!("no pipe for the trace: {error}"))
+        .with_remedy("set TMPDIR to a directory that this user may write to")
+}
+
+/// Reads the trace until strace is gone. A run that takes too long, or is not wanted any more, is asked to end and then
+/// killed.
+fn watch(
+    child: &mut Child,
+    reader: &mut File,
+    trace: &mut Trace,
+    timeout: Duration,
+    signalled: &AtomicBool,
+) -> Result<ExitStatus> {
+    let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+    let mut end = Instant::now() + timeout;
+    let mut reason: Option<Error> = None;
+    loop {
+        // In this order: after its end the pipe has all that it wrote.
+        let status = child.try_wait().map_err(|error| broken(&error))?;
+        if let Err(error) = drain(reader, trace) {
+            let _ = killpg(group, Signal::SIGKILL);
+            let _ = child.wait();
+            return Err(error);
+        }
+        if let Some(status) = status {
+            return reason.map_or(Ok(status), Err);
+        }
+        let is_late = Instant::now() >= end;
+        match reason {
+            None if signalled.load(Ordering::Relaxed) => {
+                reason = Some(Error::interrupted(Step::Measure));
+                end = ask_to_end(group);
+            }
+            None if is_late => {
+                reason = Some(took_too_long(timeout));
+                end = ask_to_end(group);
+            }
+            Some(_) if is_late => {
+                let _ = killpg(group, Signal::SIGKILL);
+                end += GRACE;
+            }
+            _ => {}
+        }
+        // What is wrong with the pipe the next reading tells.
+        let _ = poll(&mut [PollFd::new(reader.as_fd(), PollFlags::POLLIN)], PollTimeout::from(LOOK));
+    }
+}
+
+/// strace leaves the signal to the test, which writes what it has and ends.
+fn ask_to_end(group: Pid) -> Instant {
+    // It may have ended by itself just now.
+    let _ = killpg(group, Signal::SIGTERM);
+    Instant::now() + GRACE
+}
+
+fn drain(reader: &mut File, trace: &mut Trace) -> Result<()> {
+    let mut piece = [0; 1 << 16];
+    for _ in 0..READINGS {
+        match reader.read(&mut piece) {
+            // No writer: none yet, or none any more.
+            Ok(0) => return Ok(()),
+            Ok(count) => trace.feed(&piece[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(broken(&error)),
+        }
+    }
+    Ok(())
+}
+
+fn broken(error: &std::io::Error) -> Error {
+    Error::failed(Step::Measure, format!("lost strace: {error}"))
+}
+
+fn took_too_long(timeout: Duration) -> Error {
+    Error::failed(Step::Measure, format!("the traced run took longer than {} s and was ended", timeout.as_secs_f64()))
+        .with_remedy(
+            "raise --timeout, or lower -n; a server waits for one client a path: give both ends the same of --no-tcp \
+             and --tcp-only",
+        )
+}
+
+/// Passes on what the test says, line by line as it comes, and gives what strace itself has said.
+fn pass_on(stderr: ChildStderr) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for line in BufReader::new(stderr).split(b'\n').map_while(std::result::Result::ok) {
+        match String::from_utf8_lossy(&line).strip_prefix("strace: ") {
+            Some(complaint) => complaints.push(complaint.to_owned()),
+            // Nobody reading is no failure.
+            None => drop(std::io::stderr().write_all(&[&line[..], b"\n"].concat())),
+        }
+    }
+    complaints
+}
+
+fn not_traced(complaints: &[String]) -> Error {
+    let error = Error::failed(Step::Measure, format!("strace cannot trace: {}", complaints.join("; ")));
+    if complaints.iter().any(|complaint| complaint.contains("not permitted")) {
+        return error.with_remedy(
+            "ptrace(2) must be allowed: sysctl kernel.yama.ptrace_scope=1 or less, and in a container --cap-add SYS_PTRACE",
+        );
+    }
+    error.with_remedy("see that `strace true` works")
+}
+
+/// The test's own error has been passed on; this one gives its status.
+fn failed(name: &str, code: Option<i32>, status: ExitStatus) -> Error {
+    match code {
+        Some(2) => Error::usage(format!("{name} takes no such options, as it says above")),
+        Some(130) => Error::interrupted(Step::Measure),
+        _ => Error::failed(Step::Measure, format!("{name} failed under strace ({status})"))
+            .with_remedy("see what it says above, and whether it works without an audit"),
+    }
+}
