@@ -2,6 +2,7 @@
 //! each costs a build and a link.
 
 mod atomics;
+mod audit;
 mod bidirectional;
 mod coming_from_perftest;
 mod devices;

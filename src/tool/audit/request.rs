@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::cli::Typed;
 use crate::error::{Error, Result, Step};
 use crate::ops::Verb;
-use crate::plan::{self, Role, Shape, Transport};
+use crate::plan::{self, Connection, Plan, Role, Shape, Transport};
 use crate::suite;
 
 /// Messages of a test whose options give neither a count nor a time.
@@ -21,7 +21,13 @@ const OF_TCP: &[(&str, bool)] = &[
     ("--tcp-busy-poll", true),
     ("--tcp-zerocopy", false),
 ];
-const OF_RDMA: &[(&str, bool)] = &[("--odp", false), ("--relaxed-ordering", false)];
+const OF_RDMA: &[(&str, bool)] = &[
+    ("--odp", false),
+    ("--relaxed-ordering", false),
+    ("-c", true),
+    ("--connection", true),
+    ("--loss-timeout", true),
+];
 
 /// A test and its options, looked at.
 #[derive(Debug, Clone)]
@@ -52,7 +58,7 @@ impl Request {
         check(&typed, &name)?;
         let resolved = plan::resolve(typed.clone(), verb, shape, 0)?;
         check_point(&resolved.test)?;
-        let runs = runs(words, &typed, &resolved.role)?;
+        let runs = runs(words, &typed, &resolved)?;
         for words in &runs {
             // What one path does not take is said before anything runs.
             plan::resolve(read(verb, shape, words)?, verb, shape, 0)?;
@@ -115,18 +121,20 @@ fn check_point(test: &plan::Test) -> Result<()> {
         return Err(Error::usage(format!("{} sizes, and an audit traces one", test.sizes.len()))
             .with_remedy("give one size with -s"));
     }
-    if !test.load.rate_shares.is_empty() {
-        return Err(Error::usage("--rate-sweep measures several points, and an audit traces one")
-            .with_remedy("give one --rate"));
+    if test.load.rate_per_s.is_some() || !test.load.rate_shares.is_empty() {
+        return Err(Error::usage("a traced run is too slow for the schedule of --rate or --rate-sweep")
+            .with_remedy(
+                "audit the closed loop, with --depth where several messages are to be outstanding",
+            ));
     }
     Ok(())
 }
 
 /// The options of a run for each path that is asked for. Added ones stand first: what follows may end the options.
-fn runs(words: &[OsString], typed: &Typed, role: &Role) -> Result<Vec<Vec<OsString>>> {
+fn runs(words: &[OsString], typed: &Typed, plan: &Plan) -> Result<Vec<Vec<OsString>>> {
     let shape = &typed.args.shape;
     let is_one_path = shape.no_tcp || shape.tcp_only;
-    if *role == Role::Server {
+    if plan.role == Role::Server {
         // The client decides the path; that there is one run only is all that this end makes of --no-tcp.
         let words: Vec<_> = words.iter().filter(|word| *word != "--no-tcp").cloned().collect();
         if typed.args.endpoint.port == 0 && !is_one_path {
@@ -138,6 +146,10 @@ fn runs(words: &[OsString], typed: &Typed, role: &Role) -> Result<Vec<Vec<OsStri
     let mut added = Vec::new();
     if shape.iters.is_none() && shape.duration.is_none() {
         added.extend(["-n", MESSAGES].map(OsString::from));
+    }
+    if shape.size.is_none() && plan.test.connection == Connection::Ud {
+        // Over TCP, whose run goes without -c, another size would be the default.
+        added.extend(plan.test.sizes.first().map(|size| format!("-s{size}").into()));
     }
     let with = |more: Option<&str>, words: Vec<OsString>| {
         more.map(OsString::from).into_iter().chain(added.iter().cloned()).chain(words).collect()
@@ -159,10 +171,14 @@ fn without(words: &[OsString], options: &[(&str, bool)]) -> Vec<OsString> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let text = word.to_string_lossy();
-        let (name, value) = text.split_once('=').map_or((&*text, None), |(name, value)| (name, Some(value)));
-        match options.iter().find(|(option, _)| *option == name) {
+        // A value may follow in the same word: --option=VALUE, -oVALUE.
+        let is_named = |option: &&(&str, bool)| match text.strip_prefix(option.0) {
+            Some(value) => value.is_empty() || value.starts_with('=') || !option.0.starts_with("--"),
+            None => false,
+        };
+        match options.iter().find(is_named) {
             None => kept.push(word.clone()),
-            Some((_, true)) if value.is_none() => drop(words.next()),
+            Some((option, true)) if *option == text => drop(words.next()),
             Some(_) => {}
         }
     }
@@ -181,9 +197,9 @@ mod tests {
     fn lines(line: &str) -> Vec<String> {
         let words = words(line);
         let typed = read(Verb::Send, Shape::Latency, &words).unwrap();
-        let role = plan::resolve(typed.clone(), Verb::Send, Shape::Latency, 0).unwrap().role;
+        let plan = plan::resolve(typed.clone(), Verb::Send, Shape::Latency, 0).unwrap();
         let join = |words: Vec<OsString>| words.join(" ".as_ref()).into_string().unwrap();
-        runs(&words, &typed, &role).unwrap().into_iter().map(join).collect()
+        runs(&words, &typed, &plan).unwrap().into_iter().map(join).collect()
     }
 
     #[test]
@@ -197,6 +213,11 @@ mod tests {
                     "--no-tcp h -n 5 --odp -s 8",
                     "--tcp-only h -n 5 --tcp-sndbuf 64k --tcp-rcvbuf=64k --tcp-zerocopy -s 8",
                 ],
+            ),
+            ("h -n 5 -cUC -e", ["--no-tcp h -n 5 -cUC -e", "--tcp-only h -n 5 -e"]),
+            (
+                "h -n 5 --connection UD --loss-timeout=1s",
+                ["--no-tcp -s64 h -n 5 --connection UD --loss-timeout=1s", "--tcp-only -s64 h -n 5"],
             ),
             ("-p 1234", ["-p 1234", "-p 1234"]),
         ] {

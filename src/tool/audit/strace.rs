@@ -105,8 +105,17 @@ pub fn run(program: &Path, words: &[OsString], timeout: Duration, signalled: &At
     match (status.code(), document) {
         (Some(0), Some(document)) => Ok(Traced { trace, document: Document::from_json(&document)? }),
         (_, None) if !complaints.is_empty() => Err(not_traced(&complaints)),
-        (code, _) => Err(failed(&name, code, status)),
+        (code, document) => {
+            let reason = document.and_then(|text| Document::from_json(&text).ok()).and_then(untrusted);
+            Err(failed(&name, code, reason.unwrap_or_else(|| status.to_string())))
+        }
     }
+}
+
+/// Why a run that came to its end must not be trusted.
+fn untrusted(document: Document) -> Option<String> {
+    let rows = document.results.into_iter().filter(|row| !row.validity.ok);
+    rows.flat_map(|row| row.validity.reasons).next()
 }
 
 fn no_pipe(error: &std::io::Error) -> Error {
@@ -216,11 +225,11 @@ fn not_traced(complaints: &[String]) -> Error {
 }
 
 /// The test's own error has been passed on; this one gives its status.
-fn failed(name: &str, code: Option<i32>, status: ExitStatus) -> Error {
+fn failed(name: &str, code: Option<i32>, reason: String) -> Error {
     match code {
         Some(2) => Error::usage(format!("{name} takes no such options, as it says above")),
         Some(130) => Error::interrupted(Step::Measure),
-        _ => Error::failed(Step::Measure, format!("{name} failed under strace ({status})"))
+        _ => Error::failed(Step::Measure, format!("{name} failed under strace: {reason}"))
             .with_remedy("see what it says above, and whether it works without an audit"),
     }
 }
