@@ -69,7 +69,8 @@ fn done(document: &Value, run: usize, end: &str, name: Option<&str>) -> f64 {
         Some(name) => call["name"] == name,
         None => call["name"] != "sched_yield",
     });
-    chosen.map(|call| number(call, "/per_message") - number(call, "/found_nothing_per_message")).sum()
+    let did = chosen.map(|call| number(call, "/calls") - number(call, "/found_nothing"));
+    did.sum::<f64>() / number(document, &format!("/runs/{run}/{end}/system_calls/messages"))
 }
 
 #[track_caller]
