@@ -9,6 +9,7 @@
 
 mod comparison;
 mod copies;
+mod cpu;
 mod directions;
 mod document;
 mod end;
@@ -20,6 +21,7 @@ mod test;
 
 pub use comparison::{Comparison, comparison};
 pub use copies::{COPIED, Carrier, DerivedCopies, LENT, PayloadPath, derived_copies};
+pub use cpu::{Cpu, CpuUse};
 pub use directions::{DirectionRow, Overlap, Span};
 pub use document::{Document, Floor, Missing, Notice, SCHEMA, Status, Tool};
 pub use end::{Buffers, Claims, ClockFacts, Device, End, Gid, GidType, LinkLayer, Process, TcpEnd};
@@ -27,11 +29,11 @@ pub use identity::{run_id, timestamp};
 pub use latency::{Basis, Histogram, Latency};
 pub use limited_by::{Evidence, LimitedBy, idle_of_polling, idle_of_sleeping, limited_by};
 pub use row::{
-    Bandwidth, Counters, Cpu, CpuUse, Direction, Point, ResultRow, RowInterval, ThreadRate, Uncertainty,
-    Validity,
+    Bandwidth, Counters, Direction, Point, ResultRow, RowInterval, ThreadRate, Uncertainty, Validity,
 };
 pub use test::{StopRecord, TestRecord};
 
 // What readers of a document need to name its values.
+pub use crate::host::{CpuEvidence, MachineCpu};
 pub use crate::measure::Arrivals;
 pub use crate::plan::{Connection, MemoryKind, Shape, Side, TcpOptions, Transport, Wait};

@@ -1,8 +1,9 @@
 //! What strace wrote, read as it comes: the system calls of each thread inside its measured phase.
 //!
-//! A phase lies between two calls of `getrusage(RUSAGE_THREAD)`, with which a thread takes account of its CPU time. A
-//! server takes account of the phases in which payloads are checked, too; the last is the measured one. A thread that
-//! has begun an account and not ended it only waited for those that measure.
+//! A phase lies between two calls of `getrusage(RUSAGE_THREAD)`, with which a thread takes account of its CPU time
+//! (`host::CpuMeter`). The one that ends an account follows a reading of the thread's clock, and the one that begins it
+//! is followed by one. A server takes account of the phases in which payloads are checked, too; the last is the measured
+//! one. A thread that has begun an account and not ended it only waited for those that measure.
 
 use std::collections::BTreeMap;
 
@@ -49,12 +50,12 @@ pub struct Trace {
 struct Thread {
     parent: Option<u32>,
     is_server: bool,
-    /// Accounts begun and ended.
-    marks: u64,
-    /// Since the last mark, while an account is open.
-    open: Calls,
+    /// In the account that has begun and not ended.
+    open: Option<Calls>,
     /// In the last account that was ended.
-    phase: Calls,
+    phase: Option<Calls>,
+    /// The call before was a reading of its clock.
+    read_clock: bool,
     /// A call under way while another thread's was written, without its end.
     begun: Option<String>,
 }
@@ -74,10 +75,10 @@ impl Trace {
     pub fn measured(&self, threads: Threads) -> Option<Calls> {
         let mut sum: Option<Calls> = None;
         for (id, thread) in &self.threads {
-            let has_phase = thread.marks >= 2 && thread.marks.is_multiple_of(2);
-            if has_phase && self.is_of_server(*id) == (threads == Threads::OfServer) {
+            let Some(phase) = thread.phase.as_ref().filter(|_| thread.open.is_none()) else { continue };
+            if self.is_of_server(*id) == (threads == Threads::OfServer) {
                 let sum = sum.get_or_insert_default();
-                for (name, count) in &thread.phase {
+                for (name, count) in phase {
                     sum.entry(name.clone()).or_default().add(*count);
                 }
             }
@@ -122,23 +123,27 @@ impl Thread {
     fn call(&mut self, text: &str) -> Option<u32> {
         let (name, arguments) = text.split_once('(')?;
         let (_, result) = arguments.rsplit_once(" = ")?;
+        let after_clock = std::mem::take(&mut self.read_clock);
         match name {
             "getrusage" if arguments.starts_with("RUSAGE_THREAD") => {
-                self.marks += 1;
-                if self.marks.is_multiple_of(2) {
-                    self.phase = std::mem::take(&mut self.open);
+                match self.open.take() {
+                    Some(calls) if after_clock => self.phase = Some(calls),
+                    _ => self.open = Some(Calls::new()),
                 }
                 return None;
             }
             // Belongs to the account itself.
-            "clock_gettime" if arguments.starts_with("CLOCK_THREAD_CPUTIME_ID") => return None,
+            "clock_gettime" if arguments.starts_with("CLOCK_THREAD_CPUTIME_ID") => {
+                self.read_clock = true;
+                return None;
+            }
             "prctl" if arguments.starts_with("PR_SET_NAME, \"server\"") => self.is_server = true,
             _ => {}
         }
-        if !self.marks.is_multiple_of(2) {
-            let count = match self.open.get_mut(name) {
+        if let Some(open) = &mut self.open {
+            let count = match open.get_mut(name) {
                 Some(count) => count,
-                None => self.open.entry(name.to_owned()).or_default(),
+                None => open.entry(name.to_owned()).or_default(),
             };
             count.calls += 1;
             if result.starts_with("-1 EAGAIN") || result.starts_with("0 (Timeout)") {
@@ -156,9 +161,11 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// Both ends of a loopback: a phase of checks and a measured one at the server, whose thread is seen to run before
-    /// the call that started it has ended.
+    /// Both ends of a loopback: an account that is not ended, and a measured phase at the client; a phase of checks and a
+    /// measured one at the server, whose thread is seen to run before the call that started it has ended.
     const LOOPBACK: &str = r#"100 execve("./send_lat", 0x7ffc, 0x7ffd) = 0
+100 getrusage(RUSAGE_THREAD, 0x7f02)  = 0
+100 clock_gettime(CLOCK_THREAD_CPUTIME_ID, 0x7f02) = 0
 100 write(1, ""..., 5)                = 5
 100 clone3(0x7ffe, 88 <unfinished ...>
 200 prctl(PR_SET_NAME, "server")      = 0
@@ -169,9 +176,11 @@ mod tests {
 200 clock_gettime(CLOCK_THREAD_CPUTIME_ID, 0x7f01) = 0
 200 getrusage(RUSAGE_THREAD, 0x7f01)  = 0
 200 getrusage(RUSAGE_THREAD, 0x7f01)  = 0
+200 clock_gettime(CLOCK_THREAD_CPUTIME_ID, 0x7f01) = 0
 200 recvfrom(9,  <unfinished ...>
 100 getrusage(RUSAGE_THREAD <unfinished ...>
 100 <... getrusage resumed>, 0x7f02)  = 0
+100 clock_gettime(CLOCK_THREAD_CPUTIME_ID, 0x7f02) = 0
 100 sendto(8, " = 7", 4, 0, NULL, 0)  = 4
 200 <... recvfrom resumed>" = 4", 4, 0, NULL, NULL) = 4
 200 recvfrom(9, 0x7f, 4, 0, NULL, NULL) = -1 EAGAIN (Resource temporarily unavailable)
@@ -180,7 +189,9 @@ mod tests {
 --- a line of something else ---
 200 --- SIGCHLD {si_signo=SIGCHLD} ---
 100 clock_gettime(CLOCK_MONOTONIC, 0x7f02) = 0
+100 clock_gettime(CLOCK_THREAD_CPUTIME_ID, 0x7f02) = 0
 100 getrusage(RUSAGE_THREAD, 0x7f02)  = 0
+200 clock_gettime(CLOCK_THREAD_CPUTIME_ID, 0x7f01) = 0
 200 getrusage(RUSAGE_THREAD, 0x7f01)  = 0
 200 write(2, "", 1)                   = 1
 200 +++ exited with 0 +++
@@ -214,19 +225,33 @@ mod tests {
         trace
     }
 
+    fn begin(id: u32) -> String {
+        format!(
+            "{id} getrusage(RUSAGE_THREAD, 0x7f) = 0\n{id} clock_gettime(CLOCK_THREAD_CPUTIME_ID, 0x7f) = 0\n"
+        )
+    }
+
+    fn end(id: u32) -> String {
+        format!(
+            "{id} clock_gettime(CLOCK_THREAD_CPUTIME_ID, 0x7f) = 0\n{id} getrusage(RUSAGE_THREAD, 0x7f) = 0\n"
+        )
+    }
+
     #[test]
     fn measuring_threads_stand_for_the_one_that_waits_for_them() {
-        let mark = |id: u32| format!("{id} getrusage(RUSAGE_THREAD, 0x7f) = 0\n");
         let lines = [
-            &mark(1),
+            &begin(1),
+            "1 read(7, \"\", 8) = 8\n",
+            &end(1),
+            &begin(1),
             "1 clone(child_stack=0x7f, flags=CLONE_VM) = 2\n",
             "1 clone(child_stack=0x7f, flags=CLONE_VM) = 3\n",
-            &mark(2),
+            &begin(2),
             "2 write(5, \"\", 8) = 8\n",
-            &mark(2),
-            &mark(3),
+            &end(2),
+            &begin(3),
             "3 write(6, \"\", 8) = 8\n",
-            &mark(3),
+            &end(3),
         ];
         let trace = trace(&lines.concat());
         assert_eq!(trace.measured(Threads::OfProcess), calls(&[("write", counted(2, 0, 0))]));
@@ -236,8 +261,8 @@ mod tests {
     #[test]
     fn a_phase_without_calls_is_not_a_trace_without_a_phase() {
         assert_eq!(trace("1 read(3, \"\", 1) = 0\n").measured(Threads::OfProcess), None);
-        let mark = "1 getrusage(RUSAGE_THREAD, 0x7f) = 0\n";
-        assert_eq!(trace(&mark.repeat(2)).measured(Threads::OfProcess), Some(Calls::new()));
+        assert_eq!(trace(&(begin(1) + &end(1))).measured(Threads::OfProcess), Some(Calls::new()));
+        assert_eq!(trace(&begin(1)).measured(Threads::OfProcess), None);
     }
 
     #[test]
