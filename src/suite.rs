@@ -123,7 +123,10 @@ fn random_seed() -> Result<u64> {
 }
 
 /// Ctrl-C and SIGTERM ask the run to stop; a second one ends the process at once.
-fn catch_signals() -> Result<&'static AtomicBool> {
+///
+/// # Errors
+/// The system takes no handler.
+pub fn catch_signals() -> Result<&'static AtomicBool> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let flag = std::sync::Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

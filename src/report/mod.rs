@@ -8,7 +8,7 @@ pub mod files;
 mod header;
 pub mod hlog;
 pub mod json;
-mod numbers;
+pub mod numbers;
 mod table;
 pub mod text;
 mod uncertainty;
