@@ -242,6 +242,27 @@ mod tests {
     }
 
     #[test]
+    fn pages_are_all_there_or_none_is() {
+        let resident = |mapping: &Mapping| {
+            let mut pages = vec![0u8; mapping.len / SMALLEST_PAGE];
+            // SAFETY: mincore(2) changes nothing of the mapping, and writes a byte for each page of it.
+            let code =
+                unsafe { libc::mincore(mapping.base.as_ptr().cast(), mapping.len, pages.as_mut_ptr()) };
+            assert_eq!(code, 0);
+            pages.iter().filter(|page| **page & 1 == 1).count()
+        };
+        let len = 16 * SMALLEST_PAGE;
+        for placement in [Placement::default(), Placement { unjoined: true, ..Placement::default() }] {
+            let untouched = Mapping::reserve(len, placement).unwrap();
+            assert_eq!(resident(&untouched), 0);
+            // SAFETY: within the mapping.
+            unsafe { untouched.base.as_ptr().write_volatile(1) };
+            assert_eq!(resident(&untouched), 1);
+            assert_eq!(resident(&Mapping::new(len, placement).unwrap()), 16);
+        }
+    }
+
+    #[test]
     fn a_node_that_is_not_there_is_refused_by_its_number() {
         for node in [777, 5000] {
             let placement = Placement { numa_node: Some(node), ..Placement::default() };

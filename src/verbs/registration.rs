@@ -165,4 +165,23 @@ mod tests {
         assert!(told.message.contains("RLIMIT_MEMLOCK"), "{}", told.message);
         assert!(told.remedy.is_some());
     }
+
+    #[test]
+    fn memory_comes_back_from_its_registration_unless_somebody_shares_it() {
+        let pd = crate::verbs::find("emu0").unwrap().open().unwrap().alloc_pd().unwrap();
+        let register =
+            |region| pd.register_timed(region, Access::default(), Registration::default(), || 7).unwrap();
+        let (mr, told) = register(Region::untouched(5000, Default::default()).unwrap());
+        assert!(mr.is_as_asked());
+        assert_eq!((told, mr.len()), ([7, 7], 5000));
+        mr.region().write(4999, b"x");
+        let (region, _) = mr.deregister_timed(|| ()).unwrap();
+        assert_eq!(region.load_acquire(4999), b'x');
+        let (mr, _) = register(region);
+        let shared = mr.clone();
+        let error = mr.deregister_timed(|| ()).unwrap_err();
+        assert!(error.message.contains("still used"), "{error}");
+        assert!(shared.is_as_asked(), "it goes on");
+        shared.deregister_timed(|| ()).unwrap();
+    }
 }
