@@ -379,6 +379,23 @@ impl Document {
         self.results.push(row);
     }
 
+    /// Reads a document of this format; keys it does not know are ignored. `None` for one of another format, or none.
+    ///
+    /// # Errors
+    /// It calls itself one, and a required value is absent.
+    pub fn from_json(text: &str) -> Result<Option<Self>, Error> {
+        #[derive(Deserialize)]
+        struct Named {
+            schema: String,
+        }
+        match serde_json::from_str(text) {
+            Ok(Named { schema }) if schema == SCHEMA => serde_json::from_str(text)
+                .map(Some)
+                .map_err(|cause| Error::usage(format!("not a {SCHEMA} document: {cause}"))),
+            _ => Ok(None),
+        }
+    }
+
     /// The device lives in this process.
     pub fn is_emulated(&self) -> bool {
         let provider = self.local.as_ref().and_then(|local| local.device.provider.as_deref());

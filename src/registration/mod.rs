@@ -13,7 +13,7 @@ use crate::measure::Epoch;
 use crate::report::{Target, json};
 use crate::suite;
 
-mod csv;
+pub mod csv;
 mod document;
 mod plan;
 mod run;

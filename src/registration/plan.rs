@@ -81,3 +81,22 @@ impl Plan {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::registration::parse;
+
+    #[test]
+    fn a_sweep_doubles_from_a_page_to_a_gibibyte_and_the_default_is_short() {
+        let plan = |line: &str| Plan::resolve(parse(line.split(' ').map(Into::into)).unwrap()).unwrap();
+        let all = plan("reg_mr_lat -a").sizes;
+        assert_eq!((all.len(), all[0], all[18]), (19, 4096, 1 << 30));
+        let default = plan("reg_mr_lat");
+        assert_eq!(default.stop, Stop::After(DURATION));
+        // Each kind of memory, and the copy.
+        let measurements = default.sizes.len() * (default.pages.len() * default.paging.len() + 1);
+        assert!(DURATION * measurements as u32 <= Duration::from_secs(10), "{measurements}");
+        assert_eq!(plan("reg_mr_lat --odp -n 3").stop, Stop::Count(3));
+    }
+}

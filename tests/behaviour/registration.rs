@@ -6,14 +6,16 @@ use crate::suite;
 
 use std::collections::BTreeSet;
 use std::io::Cursor;
+use std::path::Path;
 
-use crate::suite::{Files, Finished, REGISTRATION, Running, at, line, misbehaving, number, rows, text};
+use crate::suite::{Files, Finished, REGISTRATION, Running, TOOL, at, line, misbehaving, number, rows, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use verbmark::registration::{Document, render};
 
 /// Values that are `null` where there is nothing to say, and need no reason.
 const MAY_BE_NULL: &[&str] = &["error", "remedy", "local"];
@@ -237,6 +239,47 @@ fn the_csv_has_a_row_a_result_and_one_of_a_failure() {
     let failed = suite::run(REGISTRATION, "-d nosuch0 --csv -").exits(5);
     assert_eq!(failed.stdout.lines().count(), 2, "{}", failed.stdout);
     assert!(failed.stdout.contains("failed,open_device,"), "{}", failed.stdout);
+}
+
+#[test]
+fn a_report_is_what_the_run_itself_wrote() {
+    let _turn = suite::turn();
+    let files = Files::new();
+    let mut command = line(REGISTRATION, "-d emu0 -s 4k,64k -n 30");
+    for (option, name) in [("--json", "run.json"), ("--csv", "run.csv")] {
+        command.arg(option).arg(files.path(name));
+    }
+    let run = Running::start(command).finish().exits(0);
+    let mut report = line(TOOL, "report");
+    report.arg(files.path("run.json")).arg("--csv").arg(files.path("again.csv"));
+    assert_eq!(Running::start(report).finish().exits(0).stdout, run.stdout);
+    let read = |name| std::fs::read_to_string(files.path(name)).expect("a CSV");
+    assert_eq!(read("run.csv"), read("again.csv"));
+    let mut report = line(TOOL, "report --hlog -");
+    report.arg(files.path("run.json"));
+    Running::start(report).finish().exits(2).says(&["no interval log", "--hlog"]);
+}
+
+#[test]
+fn tables_are_those_on_file_and_no_wider_than_they_may_be() {
+    let recorded = include_str!("../../results/2026-11-registration/rxe0.json");
+    let document = Document::from_json(recorded).expect("it is read").expect("a registration's");
+    assert_eq!(
+        serde_json::to_value(&document).expect("JSON"),
+        serde_json::from_str::<Value>(recorded).expect("JSON")
+    );
+    for width in [None, Some(80), Some(100)] {
+        let table = render(&document, width);
+        let suffix = width.map(|width| format!("-{width}")).unwrap_or_default();
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/tables/registration{suffix}.txt"));
+        if std::env::var_os("UPDATE_TABLES").is_some() {
+            std::fs::write(&path, &table).expect("the tables are part of the source tree");
+        }
+        assert_eq!(table, std::fs::read_to_string(&path).unwrap_or_default(), "{}", path.display());
+        let widest = table.lines().map(str::len).max().unwrap_or_default();
+        assert!(width.is_none_or(|width| widest <= width), "{widest} columns in\n{table}");
+    }
 }
 
 #[test]
