@@ -10,7 +10,7 @@ use super::document::{
 use super::plan::Plan;
 use super::timing::{Case, Registrations, Timing, WARM_UP};
 use crate::error::{Error, Kind, Result, Step};
-use crate::host::{self, Cores, Machine};
+use crate::host::{self, Cores, CpuMeter, CpuUse, Machine};
 use crate::measure::clock::TOLERATED_PPM;
 use crate::measure::{Clock, Epoch, LatencyHistogram, Limit};
 use crate::plan::MemoryKind;
@@ -21,6 +21,9 @@ use crate::verbs::{self, Context, Pd, Placement, Transport};
 
 /// Memory left to others beside what a size takes.
 const SPARE: u64 = 64 << 20;
+
+/// Preemptions a second beyond which a size was disturbed: a quiet core has a few.
+const PREEMPTED_PER_S: f64 = 10.0;
 
 /// Does what the plan says, and returns the document of it: also of a run that failed.
 pub fn run(
@@ -106,7 +109,11 @@ fn measure(
         document,
     };
     for &size in &plan.sizes {
+        let meter = CpuMeter::start();
         let outcome = run.size(size);
+        if let Some(used) = meter.ok().and_then(|meter| meter.stop().ok()) {
+            run.disturbed(size, &used);
+        }
         screen.measured(run.document, size);
         outcome?;
     }
@@ -345,6 +352,19 @@ impl Run<'_> {
     fn cut_once(&mut self, size: u64, error: Error) {
         if self.cut.iter().all(|(known, _)| *known != size) {
             self.cut.push((size, error));
+        }
+    }
+
+    /// Says what took the core away.
+    fn disturbed(&mut self, size: u64, used: &CpuUse) {
+        let (shown, switches) = (format_size(size), used.involuntary_switches);
+        let seconds = (used.total_ns + used.ready_wait_ns.unwrap_or(0)) as f64 / 1e9;
+        if switches as f64 > PREEMPTED_PER_S * seconds.max(0.1) {
+            self.document.warn("preempted", format!("the core was taken {switches} times during {shown}"));
+        }
+        if let Some(steal_ns) = used.steal_ns.filter(|ns| *ns > 0) {
+            let ms = steal_ns / 1_000_000;
+            self.document.warn("steal", format!("the hypervisor took the core for {ms} ms during {shown}"));
         }
     }
 
