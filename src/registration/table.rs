@@ -36,15 +36,15 @@ type Column = (Cell, usize, &'static str, usize, u8);
 const COLUMNS: &[Column] = &[
     (Cell::Size, 2, "size", 7, 0),
     (Cell::Memory, 2, "memory", 20, 0),
-    (Cell::Samples, 1, "samples", 9, 4),
-    (Cell::Min, 1, "min", 7, 6),
+    (Cell::Samples, 1, "samples", 9, 5),
+    (Cell::Min, 1, "min", 7, 7),
     (Cell::P50, 1, "p50", 8, 0),
-    (Cell::P99, 1, "p99", 8, 2),
-    (Cell::Max, 1, "max", 8, 3),
-    (Cell::Mean, 1, "mean", 8, 1),
+    (Cell::P99, 1, "p99", 8, 1),
+    (Cell::Max, 1, "max", 8, 4),
+    (Cell::Mean, 1, "mean", 8, 2),
     (Cell::EndP50, 2, "deregister p50", 14, 0),
-    (Cell::EndP99, 1, "p99", 8, 5),
-    (Cell::EndMean, 1, "mean", 8, 1),
+    (Cell::EndP99, 1, "p99", 8, 6),
+    (Cell::EndMean, 1, "mean", 8, 3),
     (Cell::PaysFrom, 2, "pays from use", 13, 0),
 ];
 
