@@ -109,7 +109,7 @@ fn measure(
         document,
     };
     for &size in &plan.sizes {
-        let meter = CpuMeter::start();
+        let meter = CpuMeter::start(false);
         let outcome = run.size(size);
         if let Some(used) = meter.ok().and_then(|meter| meter.stop().ok()) {
             run.disturbed(size, &used);

@@ -1,13 +1,14 @@
 //! What a person sees: a header, rows as they are measured, and what must be said about them.
 
 use super::columns::{Cell, Columns};
+use super::cpu;
 use super::header;
 use super::numbers::{NONE, count, ratio, seconds, significant};
 use super::text::{labelled, wrap};
 use super::uncertainty;
 use crate::result::{
-    Basis, Comparison, Device, Document, End, Floor, ResultRow, Shape, Side, Status, Transport, Wait,
-    comparison,
+    Basis, Comparison, Device, Document, End, Floor, MachineCpu, ResultRow, Shape, Side, Status, Transport,
+    Wait, comparison,
 };
 use crate::units::format_size;
 
@@ -30,6 +31,10 @@ pub struct Table {
     width: Option<usize>,
     emulated: bool,
     same_host: bool,
+    /// Each row has lines of what it cost the CPUs.
+    cpu_report: bool,
+    /// What both machines did at rest, the client's first.
+    resting: [Option<MachineCpu>; 2],
 }
 
 impl Table {
@@ -55,6 +60,8 @@ impl Table {
             width,
             emulated: document.is_emulated(),
             same_host: document.same_host == Some(true),
+            cpu_report: document.test.as_ref().is_some_and(|test| test.cpu_report),
+            resting: cpu::resting(document),
         }
     }
 
@@ -74,7 +81,9 @@ impl Table {
                 Cell::Size if index > 0 => String::new(),
                 _ => value(row, cell, width),
             });
-            for detail in details(row, self.basis) {
+            let costs =
+                if self.cpu_report { cpu::lines(row, self.resting, self.same_host) } else { Vec::new() };
+            for detail in details(row, self.basis).into_iter().chain(costs) {
                 let indent = columns.indent();
                 out += &wrap(&format!("{:indent$}{detail}", ""), indent, self.width);
             }
@@ -123,6 +132,9 @@ impl Table {
         let cpu = document.results.iter().any(|row| row.cpu.client.is_some() || row.cpu.server.is_some());
         if busy && cpu && self.columns.as_ref().is_some_and(|columns| columns.show(Cell::CpuClient)) {
             say("cpu", "busy polling occupies a whole core; its waiting is counted in cpu ns/msg");
+        }
+        if let Some(text) = cpu::evidence(document).filter(|_| self.cpu_report) {
+            say("evidence", &text);
         }
         for note in &document.notes {
             say("note", &note.message);

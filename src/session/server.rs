@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, PollCosts, STEP};
 use super::row::ends_point;
-use super::{Process, both, client, ends, lossy, phase, threads};
+use super::{Process, both, client, ends, lossy, phase, rest, threads};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{Clock, Sink, Sleep, Spin, Waiting};
@@ -229,6 +229,9 @@ impl<'a> Server<'a> {
             }
         }
         establish::introduce(&mut lane.control, document)?;
+        if lane.test.cpu_report {
+            rest::share(lane, document)?;
+        }
         self.process.observer.connected(document);
         obey(lane, &mut paths, document, self.process)
     }
