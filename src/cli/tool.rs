@@ -88,6 +88,10 @@ pub struct ExplainArgs {
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
 
+    /// How long each size is measured each way; CPU time by bytes takes five times half of it
+    #[arg(short = 'D', long, value_name = "TIME", default_value = "300ms", value_parser = parse_positive_duration)]
+    pub duration: Duration,
+
     /// Longest time that one of the runs may take
     #[arg(long, value_name = "TIME", default_value = "120", value_parser = parse_positive_duration)]
     pub timeout: Duration,

@@ -36,6 +36,9 @@ pub const ROUNDS: usize = 5;
 /// Sizes, short enough together for a minute.
 const SIZES: &str = "64,4k,64k,1M";
 
+/// Longest warm-up of a point.
+const WARM_UP: Duration = Duration::from_millis(50);
+
 impl Story {
     /// Of these options.
     ///
@@ -47,6 +50,11 @@ impl Story {
                 .with_remedy("run `verbmark serve` on HOST and `verbmark explain HOST` here"));
         }
         let ends = ends(args);
+        let each = |share: u32| {
+            let duration = args.duration / share;
+            format!("-D {}us --warm-up {}us", duration.as_micros(), (duration / 4).min(WARM_UP).as_micros())
+        };
+        let (whole, half) = (each(1), each(2));
         let scene = |name, what, binary, options: &str| {
             let mut words: Vec<OsString> = options.split_whitespace().map(OsString::from).collect();
             words.extend(ends.iter().cloned());
@@ -57,24 +65,24 @@ impl Story {
                 "latency",
                 "latency by size, polling and sleeping",
                 "send_lat",
-                &format!("-s {SIZES} -D 300ms --compare-wait --cpu-report"),
+                &format!("-s {SIZES} {whole} --compare-wait --cpu-report"),
             ),
             scene(
                 "bandwidth",
                 "bandwidth by size, polling and sleeping",
                 "write_bw",
-                &format!("-s {SIZES} -D 300ms --compare-wait --cpu-report"),
+                &format!("-s {SIZES} {whole} --compare-wait --cpu-report"),
             ),
             scene(
                 "reads",
                 "one-sided reads, and what the server's CPU does meanwhile",
                 "read_lat",
-                "-s 64,64k -D 500ms --cpu-report",
+                &format!("-s 64,64k {whole} --cpu-report"),
             ),
         ];
         // A copy into the work request would hide the payload's own path, and a spinning thread is always busy.
-        let bytes = "-s 4k,16k,64k,256k,1M -D 150ms --warm-up 20ms --events -I 0 --cpu-report";
-        scenes.extend((0..ROUNDS).map(|_| scene("bytes", "CPU time by bytes", "write_bw", bytes)));
+        let bytes = format!("-s 4k,16k,64k,256k,1M {half} --events -I 0 --cpu-report");
+        scenes.extend((0..ROUNDS).map(|_| scene("bytes", "CPU time by bytes", "write_bw", &bytes)));
         let audit = |what, options: &str| {
             let mut audited = scene("calls", what, "send_lat", options);
             audited.words.insert(0, audited.binary.into());

@@ -17,6 +17,11 @@ pub fn of_audits() -> Value {
     serde_json::from_str(include_str!("../../../docs/audit.schema.json")).expect("the schema is JSON")
 }
 
+/// `docs/explain.schema.json`, likewise.
+pub fn of_explanations() -> Value {
+    serde_json::from_str(include_str!("../../../docs/explain.schema.json")).expect("the schema is JSON")
+}
+
 /// `docs/registration.schema.json`, likewise.
 pub fn of_registration() -> Value {
     serde_json::from_str(include_str!("../../../docs/registration.schema.json")).expect("the schema is JSON")
@@ -49,7 +54,8 @@ fn close(schema: &mut Value) {
                 .for_each(|(_, inner)| close(inner));
             // A key named `properties` would be told from the keyword by not holding schemas; there is none.
             if map.contains_key("properties") && map.contains_key("required") {
-                map.insert("additionalProperties".into(), json!(false));
+                // A document within a document has a schema of its own, and says so by leaving room.
+                map.entry("additionalProperties").or_insert(json!(false));
             }
         }
         Value::Array(items) => items.iter_mut().for_each(close),
