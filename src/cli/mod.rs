@@ -153,6 +153,10 @@ pub struct ShapeArgs {
     #[arg(short, long)]
     pub events: bool,
 
+    /// Measure each size busy polling and then with events, over both paths: what polling gains, and what it costs
+    #[arg(long, conflicts_with = "events")]
+    pub compare_wait: bool,
+
     /// Check every latency message and the last window of a bandwidth run, outside the timed span
     #[arg(long)]
     pub verify: bool,
@@ -448,6 +452,7 @@ mod tests {
             "--no-tcp --tcp-only",
             "host --loopback",
             "-a -s 64",
+            "--events --compare-wait",
             "-c XRC",
             "--loss-timeout 99us",
             "-I 1G",

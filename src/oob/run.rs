@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Token;
 use crate::ops::Verb;
-use crate::plan::{Shape, Test, Transport};
+use crate::plan::{Shape, Test, Transport, Wait};
 use crate::result::{CpuUse, End, Missing, ResultRow, RowInterval, Status};
 
 /// Client: what it came for.
@@ -72,6 +72,9 @@ pub enum Command {
         transport: Transport,
         /// Message size in bytes.
         size: u64,
+        /// How both ends wait; without it as the test says.
+        #[serde(default)]
+        wait: Option<Wait>,
     },
     /// Distributions of the intervals of the row that follows, as many as a message takes.
     Payloads(Vec<Option<String>>),

@@ -86,8 +86,11 @@ pub struct Test {
     pub shape: Shape,
     /// Transport service of the queue pairs.
     pub connection: Connection,
-    /// How both ends wait, on RDMA and TCP alike.
+    /// How both ends wait, on RDMA and TCP alike; where both ways are compared, in the point under way.
     pub wait: Wait,
+    /// Each size is measured busy polling, and then with events.
+    #[serde(default)]
+    pub compare_waits: bool,
     /// Paths measured at each size, in this order.
     pub transports: Vec<Transport>,
     /// Message sizes in bytes, in the order measured; 1 to the smaller `max_msg_sz` of both ends.
@@ -169,6 +172,16 @@ impl Test {
     /// TCP connections that carry data: one for each thread, and one for each direction of several at once.
     pub fn connections(&self) -> u32 {
         if self.bidirectional { 2 * self.threads } else { self.threads }
+    }
+
+    /// The ways of waiting that are measured at each size, in this order.
+    pub fn waits(&self) -> Vec<Wait> {
+        if self.compare_waits { vec![Wait::Busy, Wait::Events] } else { vec![self.wait] }
+    }
+
+    /// Some point of it sleeps.
+    pub fn sleeps(&self) -> bool {
+        self.waits().contains(&Wait::Events)
     }
 
     /// Whether a path is measured.

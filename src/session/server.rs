@@ -276,13 +276,18 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
     loop {
         lane.control.set_step(Step::Measure);
         match lane.control.recv("the next point", STEP)? {
-            Command::Point { transport, size } => {
-                if !lane.test.sizes.contains(&size) || !lane.test.measures(transport) {
-                    return Err(Error::failed(
-                        Step::Measure,
-                        format!("{size} bytes is not a point of the test"),
-                    ));
+            Command::Point { transport, size, wait } => {
+                let wait = wait.unwrap_or(lane.test.wait);
+                let is_planned = lane.test.sizes.contains(&size)
+                    && lane.test.measures(transport)
+                    && lane.test.waits().contains(&wait);
+                if !is_planned {
+                    let message =
+                        format!("{size} bytes over {transport:?}, {wait:?}, is no point of the test");
+                    return Err(Error::failed(Step::Measure, message));
                 }
+                lane.test.wait = wait;
+                paths.wait_as(wait)?;
                 let verb = lane.test.verb;
                 if lane.test.bidirectional {
                     both::follow(lane, paths, transport, size)?;

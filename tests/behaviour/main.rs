@@ -4,6 +4,7 @@
 mod atomics;
 mod bidirectional;
 mod coming_from_perftest;
+mod compare_wait;
 mod devices;
 mod documents;
 mod emulated_faults;
