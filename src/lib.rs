@@ -18,7 +18,7 @@
 //! | [`session`] | client, server, loopback | all of these |
 //! | [`report`] | table, JSON, CSV, interval log | result |
 //! | [`suite`] | what every test binary does | session, report |
-//! | [`tool`] | what `verbmark` does, which measures nothing | suite, report, verbs, host |
+//! | [`tool`] | what `verbmark` does besides | suite, session, report, verbs, host |
 
 pub mod cli;
 pub mod error;

@@ -122,8 +122,11 @@ fn random_seed() -> Result<u64> {
     getrandom::u64().map_err(|error| Error::failed(Step::Arguments, format!("no random numbers: {error}")))
 }
 
-/// Ctrl-C and SIGTERM ask the run to stop; a second one ends the process at once.
-fn catch_signals() -> Result<&'static AtomicBool> {
+/// Ctrl-C and SIGTERM ask the run to stop, by the flag; a second one ends the process at once.
+///
+/// # Errors
+/// The kernel takes no handler.
+pub fn catch_signals() -> Result<&'static AtomicBool> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let flag = std::sync::Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

@@ -45,6 +45,9 @@ pub struct TestArgs {
     pub endpoint: EndpointArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub reach: ReachArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub shape: ShapeArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -98,7 +101,12 @@ pub struct EndpointArgs {
     /// Core to run on [default: chosen near the device, another one for each end on one host]
     #[arg(long, alias = "core", value_name = "N")]
     pub cpu: Option<usize>,
+}
 
+/// How a client reaches a server.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "This end")]
+pub struct ReachArgs {
     /// Longest wait for a server to appear
     #[arg(long, value_name = "TIME", default_value = "10", value_parser = parse_duration)]
     pub connect_timeout: Duration,

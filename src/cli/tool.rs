@@ -5,15 +5,17 @@ use std::ffi::OsString;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use super::EndpointArgs;
+
 /// The options of `verbmark`.
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "verbmark",
     version,
-    about = "What belongs to RDMA tests and measures nothing itself",
+    about = "What belongs to RDMA tests: devices, a server of all of them, reports",
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = "Exit status: 0 as asked, 2 usage, 5 failed."
+    after_help = "Exit status: 0 as asked, 2 usage, 5 failed, 130 a test that was served was cut short by a signal."
 )]
 pub struct ToolArgs {
     /// What to do.
@@ -29,6 +31,9 @@ pub enum Task {
 
     /// Show the table of a recorded run again, and write its CSV and histogram log
     Report(ReportArgs),
+
+    /// Serve any test to any client, one after the other, until stopped by SIGINT or SIGTERM
+    Serve(ServeArgs),
 
     /// Write the manual page of every binary and subcommand
     #[command(hide = true)]
@@ -65,6 +70,26 @@ pub struct ReportArgs {
     /// Write the histograms as an HdrHistogram interval log
     #[arg(long, value_name = "FILE")]
     pub hlog: Option<OsString>,
+}
+
+/// Options of `verbmark serve`.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub endpoint: EndpointArgs,
+
+    /// Open no device, and refuse RDMA
+    #[arg(long, conflicts_with = "device")]
+    pub tcp_only: bool,
+
+    /// Refuse clients that come while another is served, instead of letting them wait
+    #[arg(long)]
+    pub no_queue: bool,
+
+    /// Say what was chosen and why, and who else connected
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 /// Options of `verbmark man`, which is for those who build packages.

@@ -19,7 +19,7 @@ mod netlink;
 mod numa;
 mod route;
 
-pub use cores::{Choice, Cores, pin};
+pub use cores::{Choice, Cores, confine, pin};
 pub use counters::{DeviceCounters, connection_counters, delta};
 pub use cpu::{CpuMeter, CpuUse};
 pub use huge_pages::HugePages;

@@ -39,6 +39,23 @@ pub struct Offer {
     pub shares_core: bool,
 }
 
+/// Server: what a client hears before its offer, at once and again every few seconds until it is its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Busy {
+    /// Clients that are served before it, with the one that is measured now.
+    pub ahead: usize,
+}
+
+/// Server: its answer to a proposal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// It is the client's turn.
+    Offer(Offer),
+    /// It is not yet; another answer follows.
+    Busy(Busy),
+}
+
 /// Client: the whole test. Where RDMA is wanted, the facts of its port and the choice of the path follow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Request {

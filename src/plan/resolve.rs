@@ -68,18 +68,9 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
     outputs.check()?;
     let ignored = if role == Role::Server { client_options } else { Vec::new() };
     let site = Site {
-        device: args.endpoint.device,
-        port: args.endpoint.ib_port,
-        gid_index: args.endpoint.gid_index,
-        pkey_index: args.endpoint.pkey_index,
         may_emulate: role == Role::Loopback,
-        core: args.endpoint.cpu,
-        numa: args.endpoint.numa,
-        control_port: args.endpoint.port,
-        bind: args.endpoint.bind,
-        connect_timeout: args.endpoint.connect_timeout,
-        tcp_only: args.shape.tcp_only,
-        verbose: args.output.verbose,
+        connect_timeout: args.reach.connect_timeout,
+        ..Site::of_server(args.endpoint, args.shape.tcp_only, args.output.verbose)
     };
     Ok(Plan {
         role,

@@ -11,7 +11,7 @@ use super::{Process, ends};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{Clock, floor};
-use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
+use crate::oob::run::{Accept, Answer, Busy, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
 use crate::plan::{Connection, Plan, Role, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, ResultRow, TestRecord};
@@ -131,7 +131,7 @@ impl Session<'_> {
             server_core: self.plan.server_core,
             run_id: document.run_id.clone(),
         })?;
-        let offer: Offer = control.recv("the server's offer", STEP)?;
+        let offer = self.await_turn(control)?;
         let agreed = match port {
             Some(port) => Some(self.choose_path(control, port, &mut test)?),
             None => None,
@@ -184,6 +184,24 @@ impl Session<'_> {
         }
         establish::introduce(control, document)?;
         Ok(Agreement { test, paths, clock, shares_core: offer.shares_core || has_twins(&self.cores) })
+    }
+
+    /// Waits for the server's offer. A server that is busy says so every few seconds.
+    fn await_turn(&self, control: &mut Control) -> Result<Offer> {
+        let mut told = None;
+        loop {
+            match control.recv("the server's offer", STEP)? {
+                Answer::Offer(offer) => return Ok(offer),
+                Answer::Busy(Busy { ahead }) if told == Some(ahead) => {}
+                Answer::Busy(Busy { ahead }) => {
+                    told = Some(ahead);
+                    let server = control.peer_addr();
+                    self.process
+                        .observer
+                        .say(&format!("{server} is busy: {ahead} ahead of this client, waiting"));
+                }
+            }
+        }
     }
 
     /// Chooses the path, and cuts a sweep to what both devices take.

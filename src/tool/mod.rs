@@ -1,5 +1,5 @@
-//! What `verbmark` does: one subcommand a file, none of which measures. A subcommand gives the exit status, or the
-//! error that decides it.
+//! What `verbmark` does: one subcommand a file, none of which decides what is measured. A subcommand gives the exit status,
+//! or the error that decides it.
 
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ use crate::suite;
 pub mod devices;
 mod manual;
 mod report;
+mod serve;
 
 /// Runs `verbmark`.
 pub fn main() -> ExitCode {
@@ -21,6 +22,7 @@ fn run() -> Result<u8> {
         Ok(args) => match args.task {
             Task::Devices(args) => devices::run(&args),
             Task::Report(args) => report::run(&args),
+            Task::Serve(args) => serve::run(&args),
             Task::Man(args) => manual::pages(&args),
             Task::Completions(args) => manual::completions(&args),
         },

@@ -22,7 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report", &["result"]),
     ("session", &["cli", "plan", "ops", "measure", "transport", "verbs", "oob", "host", "result"]),
     ("suite", &["cli", "plan", "ops", "measure", "session", "report", "result", "host"]),
-    ("tool", &["cli", "suite", "ops", "plan", "report", "result", "host", "verbs"]),
+    ("tool", &["cli", "suite", "session", "measure", "ops", "plan", "report", "result", "host", "verbs"]),
     ("bin", &["suite", "tool", "ops", "plan"]),
 ];
 

@@ -24,6 +24,7 @@ mod report_table;
 mod result_schema;
 mod results;
 mod schema;
+mod serve;
 mod suite;
 mod tcp_options;
 mod threads;
