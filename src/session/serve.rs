@@ -286,13 +286,13 @@ impl Shop<'_> {
         let peer = control.peer_addr();
         let process = Process { epoch: Epoch::note(), ..*self.process };
         let began = Instant::now();
-        let say = |how: String| process.observer.say(&format!("client {peer} {how}"));
+        let say = |how: String| process.observer.say(&format!("client {peer}{how}"));
         let mut document = new_document(&process);
         let mut entrance = Hallway { expected: &self.expected, streams };
         let end = match self.end(&process, &mut document) {
             Ok(end) => end,
             Err(error) => {
-                say(format!("was not served: {}", error.message));
+                say(format!(" was not served: {}", error.message));
                 control.send_error(&error);
                 return Ending::Idle;
             }
@@ -300,7 +300,7 @@ impl Shop<'_> {
         let agreement = match end.negotiate(&mut control, &identity, &mut entrance, &mut document) {
             Ok(agreement) => agreement,
             Err(error) => {
-                say(format!("was not served: {}", error.message));
+                say(format!(" was not served: {}", error.message));
                 control.send_error(&as_told(&error));
                 return Ending::Idle;
             }
@@ -310,9 +310,9 @@ impl Shop<'_> {
         let outcome = end.serve(control, agreement, &mut entrance, &mut document);
         let took = format_duration(began.elapsed());
         match outcome {
-            Ok(()) => say(format!("{test}: ok after {took}")),
+            Ok(()) => say(format!(": {test}: ok after {took}")),
             Err(error) => {
-                say(format!("{test}: failed after {took}: {error}"));
+                say(format!(": {test}: failed after {took}: {error}"));
                 if error.kind == Kind::Interrupted {
                     return Ending::Cut;
                 }
