@@ -18,6 +18,19 @@ fn start(binary: &str, port: u16, options: &str) -> Running {
     Running::start(client(binary, "127.0.0.1", port, &format!("--tcp-only {options}")))
 }
 
+/// Starts a client that measures until it is stopped, and waits until it does.
+fn start_long(binary: &str, port: u16, options: &str) -> Running {
+    let mut client = start(binary, port, &format!("-D 90 --events {options}"));
+    client.wait_for("its table", |client| client.shown().contains("transport").then_some(()));
+    client
+}
+
+/// Stops such a client.
+fn stop(client: Running) {
+    client.signal(Signal::SIGINT);
+    client.finish().exits(130);
+}
+
 /// Waits until a server has said this of so many clients.
 fn has_served(server: &mut Running, clients: usize, how: &str) {
     server.wait_for(how, |server| {
@@ -40,13 +53,11 @@ fn every_test_is_served_by_one_server_with_a_line_for_each() {
         .finish()
         .exits(5)
         .says(&["--tcp-only and has no RDMA"]);
-    let cut = start("write_bw", port, "-D 60 --connect-timeout 60");
-    std::thread::sleep(Duration::from_millis(700));
-    cut.signal(Signal::SIGINT);
-    cut.finish().exits(130);
+    stop(start_long("write_bw", port, ""));
     server.line_with("write_bw over TCP: failed after ");
     start("read_bw", port, "-n 20 --threads 2 --compare-wait").finish().exits(0);
     start("send_bw", port, "-n 20 -b").finish().exits(0);
+    has_served(&mut server, 12, ": ok after ");
     let said = server.said();
     server.signal(Signal::SIGTERM);
     let ended = server.finish().exits(0);
@@ -67,12 +78,20 @@ fn a_server_with_a_device_serves_tcp_and_refuses_what_cannot_meet() {
     server.finish().exits(0);
 }
 
+/// The cores that the first thread of a process may use.
+fn cores_of(process: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.expect("a list of cores").trim().to_owned()
+}
+
 #[test]
 fn who_comes_while_another_is_served_waits_and_is_told_how_many_are_ahead() {
     let _turn = suite::turn();
     let (mut server, port) = serve("--tcp-only");
-    let mut first = start("send_lat", port, "-D 1500ms --events");
-    first.wait_for("its table", |first| first.shown().contains("transport").then_some(()));
+    let everywhere = cores_of("self");
+    assert_eq!(cores_of(&server.pid().to_string()), everywhere);
+    let first = start_long("send_lat", port, "");
     // Longer than these wait for a server to appear.
     let mut second = start("send_bw", port, "-n 20 --connect-timeout 100ms");
     second.line_with("is busy: 1 ahead of this client, waiting");
@@ -84,13 +103,23 @@ fn who_comes_while_another_is_served_waits_and_is_told_how_many_are_ahead() {
     gone.signal(Signal::SIGKILL);
     let door = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
     assert!(door.contains("\nThreads:\t2\n"), "one waits and one measures: {door}");
-    first.finish().exits(0);
+    if everywhere.contains(['-', ',']) {
+        assert_ne!(
+            cores_of(&server.pid().to_string()),
+            everywhere,
+            "who waits keeps off a core that measures"
+        );
+    }
+    stop(first);
     second.finish().exits(0);
     let third = third.finish().exits(0);
     assert!(third.stderr.contains("is busy: 1 ahead of this client, waiting"), "{}", third.stderr);
-    has_served(&mut server, 3, ": ok after ");
-    let order: Vec<_> = ["send_lat", "send_bw", "read_lat"].map(|name| server.said().find(name)).into();
+    has_served(&mut server, 2, ": ok after ");
+    let order = ["send_lat", "send_bw", "read_lat"].map(|name| server.said().find(name));
     assert!(order.is_sorted(), "first come, first served: {}", server.said());
+    server.wait_for("the one that is gone", |server| (server.said().lines().count() == 5).then_some(()));
+    server
+        .wait_for("an idle door", |server| (cores_of(&server.pid().to_string()) == everywhere).then_some(()));
     server.signal(Signal::SIGTERM);
     server.finish().exits(0);
 }
@@ -99,12 +128,11 @@ fn who_comes_while_another_is_served_waits_and_is_told_how_many_are_ahead() {
 fn without_a_queue_who_comes_while_another_is_served_is_refused() {
     let _turn = suite::turn();
     let (mut server, port) = serve("--tcp-only --no-queue");
-    let mut first = start("send_lat", port, "-D 3 --events");
-    first.wait_for("its table", |first| first.shown().contains("transport").then_some(()));
+    let first = start_long("send_lat", port, "");
     let second = start("send_bw", port, "-n 20").finish().exits(5);
     second.says(&["this server is busy with another client", "try: "]);
     server.line_with("was not served: this server is busy");
-    first.finish().exits(0);
+    stop(first);
     // No sooner is it free than the next one comes.
     for _ in 0..3 {
         start("send_lat", port, "-n 20").finish().exits(0);
@@ -118,8 +146,7 @@ fn a_server_that_is_stopped_tells_all_its_clients() {
     let _turn = suite::turn();
     let (server, port) = serve("--tcp-only");
     let files = Files::new();
-    let mut served = start("send_lat", port, &format!("-D 60 --json {}", files.path("run.json").display()));
-    served.wait_for("its table", |served| served.shown().contains("transport").then_some(()));
+    let served = start_long("send_lat", port, &format!("--json {}", files.path("run.json").display()));
     let mut waiting = start("send_bw", port, "-n 20");
     waiting.line_with("is busy: 1 ahead");
     server.signal(Signal::SIGTERM);
