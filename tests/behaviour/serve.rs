@@ -173,7 +173,7 @@ fn fifty_tests_leave_nothing_behind() {
     let measure = |server: &mut Running, clients: usize, before: usize| {
         for _ in 0..clients / 5 {
             let runs = ["send_lat", "read_lat", "send_bw", "send_lat", "write_bw"];
-            let runs = runs.map(|binary| start(binary, port, "-n 10 -s 64k -t 4 --warm-up 0 --events"));
+            let runs = runs.map(|binary| start(binary, port, "-n 10 -s 32k -t 4 --warm-up 0 --events"));
             runs.into_iter().for_each(|run| drop(run.finish().exits(0)));
         }
         has_served(server, before + clients, ": ok after ");
@@ -183,7 +183,7 @@ fn fifty_tests_leave_nothing_behind() {
     measure(&mut server, 40, 10);
     let (descriptors_after, kilobytes_after) = held(&server);
     assert_eq!(descriptors_after, descriptors);
-    // Each has some 200 kB of buffers.
+    // Each has some 100 kB of buffers.
     assert!(kilobytes_after < kilobytes + 2048, "{kilobytes} kB, then {kilobytes_after} kB");
     server.signal(Signal::SIGTERM);
     server.finish().exits(0);
