@@ -169,6 +169,11 @@ pub struct ShapeArgs {
     #[arg(long)]
     pub verify: bool,
 
+    /// Report what each row cost the CPUs of both ends: in user mode and in the kernel, switches, faults, polls, what the
+    /// machine counts, and what all its cores did beside an idle second
+    #[arg(long)]
+    pub cpu_report: bool,
+
     /// Core for the server to run on, unless it was given one of its own
     #[arg(long, value_name = "N")]
     pub peer_cpu: Option<usize>,

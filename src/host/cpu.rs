@@ -8,9 +8,10 @@ use nix::sched::sched_getcpu;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
 
+use super::counting::{Counting, Counts};
+use super::machine_cpu::ClockTicks;
 use super::read;
 
 /// What the calling thread used between [`CpuMeter::start`] and [`CpuMeter::stop`].
@@ -41,6 +42,8 @@ pub struct CpuUse {
     /// Time the hypervisor ran something else on this core, in ns, counted in ticks of 10 ms (`proc_stat(5)`).
     /// `None` when the thread migrated, or the kernel does not tell.
     pub steal_ns: Option<u64>,
+    /// What the processor and the kernel counted.
+    pub counts: Counts,
 }
 
 impl CpuUse {
@@ -60,6 +63,7 @@ impl CpuUse {
             core: self.core,
             ready_wait_ns: both(self.ready_wait_ns, other.ready_wait_ns),
             steal_ns: both(self.steal_ns, other.steal_ns),
+            counts: self.counts.and(&other.counts),
         }
     }
 }
@@ -72,16 +76,18 @@ pub struct CpuMeter {
     core: usize,
     ready_wait_ns: Option<u64>,
     steal_ns: Option<u64>,
+    counting: Counting,
     /// Another thread's usage is not what was started with.
     this_thread: PhantomData<*const ()>,
 }
 
 impl CpuMeter {
-    /// Begins. Files are read first and the thread's usage last, so that little of this is in it.
+    /// Begins. Files are read and counters opened first, and the thread's usage is asked for last, so that little of this
+    /// is in it. System calls are counted only if asked for, since that makes each one slower.
     ///
     /// # Errors
     /// The kernel has no per-thread usage.
-    pub fn start() -> Result<Self, String> {
+    pub fn start(system_calls: bool) -> Result<Self, String> {
         let core = core()?;
         let root = Path::new("/");
         let (steal_ns, ready_wait_ns) = (steal(root, core), ready_wait(root));
@@ -89,6 +95,7 @@ impl CpuMeter {
             core,
             steal_ns,
             ready_wait_ns,
+            counting: Counting::start(system_calls),
             usage: usage()?,
             total_ns: total()?,
             this_thread: PhantomData,
@@ -102,6 +109,7 @@ impl CpuMeter {
     pub fn stop(&self) -> Result<CpuUse, String> {
         let total_ns = total()?.saturating_sub(self.total_ns);
         let end = usage()?;
+        let counts = self.counting.so_far();
         let core = core()?;
         let root = Path::new("/");
         let ready_wait_ns = between(self.ready_wait_ns, ready_wait(root));
@@ -123,6 +131,7 @@ impl CpuMeter {
             core,
             ready_wait_ns,
             steal_ns,
+            counts,
         })
     }
 }
@@ -158,9 +167,7 @@ fn ready_wait(root: &Path) -> Option<u64> {
 fn steal(root: &Path, core: usize) -> Option<u64> {
     let stat = read(root, "proc/stat").ok()?;
     let line = stat.lines().find_map(|line| line.strip_prefix(&format!("cpu{core} ")))?;
-    let ticks: u64 = line.split_whitespace().nth(7)?.parse().ok()?;
-    let a_second = u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok()?;
-    ticks.checked_mul(1_000_000_000u64.checked_div(a_second)?)
+    ClockTicks::read()?.ns(line.split_whitespace().nth(7)?)
 }
 
 #[cfg(test)]
@@ -179,13 +186,13 @@ mod tests {
 
     #[test]
     fn work_and_sleep_are_told_apart() {
-        let meter = CpuMeter::start().unwrap();
+        let meter = CpuMeter::start(true).unwrap();
         work(Duration::from_millis(30));
         let worked = meter.stop().unwrap();
         let total = worked.user_ns + worked.system_ns;
         assert!((29_000_000..=45_000_000).contains(&total), "{worked:?}");
 
-        let meter = CpuMeter::start().unwrap();
+        let meter = CpuMeter::start(true).unwrap();
         std::thread::sleep(Duration::from_millis(30));
         let slept = meter.stop().unwrap();
         assert!(slept.user_ns + slept.system_ns < 20_000_000, "{slept:?}");
@@ -194,7 +201,7 @@ mod tests {
 
     #[test]
     fn another_threads_work_is_not_counted() {
-        let meter = CpuMeter::start().unwrap();
+        let meter = CpuMeter::start(true).unwrap();
         std::thread::spawn(|| work(Duration::from_millis(50))).join().unwrap();
         let used = meter.stop().unwrap();
         assert!(used.user_ns + used.system_ns < 20_000_000, "{used:?}");
@@ -202,7 +209,7 @@ mod tests {
 
     #[test]
     fn page_faults_are_counted() {
-        let meter = CpuMeter::start().unwrap();
+        let meter = CpuMeter::start(true).unwrap();
         let pages = std::hint::black_box(vec![1u8; 8 << 20]);
         let used = meter.stop().unwrap();
         assert!(used.minor_faults >= 4, "{used:?}");
@@ -219,7 +226,7 @@ mod tests {
         )
         .unwrap();
         std::fs::write(dir.path().join("proc/thread-self/schedstat"), "100 250 3\n").unwrap();
-        let tick = 1_000_000_000 / u64::try_from(sysconf(SysconfVar::CLK_TCK).unwrap().unwrap()).unwrap();
+        let tick = ClockTicks::read().unwrap().ns("1").unwrap();
         assert_eq!(steal(dir.path(), 1), Some(800 * tick));
         assert_eq!(steal(dir.path(), 11), Some(tick));
         assert_eq!((steal(dir.path(), 2), steal(dir.path(), 3)), (None, None));

@@ -11,20 +11,24 @@ use serde::{Deserialize, Serialize};
 
 mod cores;
 mod counters;
+mod counting;
 mod cpu;
 mod huge_pages;
 mod interfaces;
 mod machine;
+mod machine_cpu;
 mod netlink;
 mod numa;
 mod route;
 
 pub use cores::{Choice, Cores, confine, pin};
 pub use counters::{DeviceCounters, connection_counters, delta};
+pub use counting::{Counts, CpuEvidence};
 pub use cpu::{CpuMeter, CpuUse};
 pub use huge_pages::HugePages;
 pub use interfaces::{Address, Interface, holder, interfaces};
 pub use machine::{Machine, MemoryLock, Unlimited};
+pub use machine_cpu::{MachineCpu, MachineMeter};
 pub use numa::{node_of_core, node_of_device, nodes_with_memory};
 pub use route::{Route, route_to};
 

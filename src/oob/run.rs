@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Token;
 use crate::ops::Verb;
 use crate::plan::{Shape, Test, Transport, Wait};
-use crate::result::{CpuUse, End, Missing, ResultRow, RowInterval, Status};
+use crate::result::{CpuUse, End, MachineCpu, Missing, ResultRow, RowInterval, Status};
 
 /// Client: what it came for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +102,14 @@ pub enum Command {
         /// How the run ended for the client.
         status: Status,
     },
+}
+
+/// Both, before the first point of a test that reports CPU in full: what all cores of the machine did at rest; `null`
+/// where the kernel does not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Rested {
+    /// Over the time of the rest.
+    pub machine: Option<MachineCpu>,
 }
 
 /// Client: the next phase of a point. The server answers [`Ready`], runs it, and waits for [`Done`].

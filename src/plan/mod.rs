@@ -158,6 +158,9 @@ pub struct Test {
     pub tcp: TcpOptions,
     /// Check every latency message and the last window of a bandwidth run.
     pub verify: bool,
+    /// Count system calls where that is allowed, and what all cores of both machines do.
+    #[serde(default)]
+    pub cpu_report: bool,
     /// What payload patterns are made from.
     pub payload_seed: u64,
     /// Who sends the first message of a ping-pong.

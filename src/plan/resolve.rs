@@ -168,6 +168,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         min_rnr_timer: path.min_rnr_timer,
         tcp: (&args.tcp).into(),
         verify: args.shape.verify,
+        cpu_report: args.shape.cpu_report,
         payload_seed,
         first: Side::Client,
         stall_timeout: path.stall_timeout,

@@ -3,6 +3,7 @@
 //! Every writer is a pure function of the [`Document`](crate::result::Document); only [`files`] touches the world.
 
 mod columns;
+mod cpu;
 pub mod csv;
 pub mod files;
 mod header;

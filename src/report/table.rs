@@ -1,12 +1,14 @@
 //! What a person sees: a header, rows as they are measured, and what must be said about them.
 
 use super::columns::{Cell, Columns};
+use super::cpu;
 use super::header;
 use super::numbers::{NONE, count, ratio, seconds, significant};
 use super::text::{labelled, wrap};
 use super::uncertainty;
 use crate::result::{
-    Basis, Comparison, CpuUse, Device, Document, End, Floor, ResultRow, Shape, Side, Status, Wait, comparison,
+    Basis, Comparison, CpuUse, Device, Document, End, Floor, MachineCpu, ResultRow, Shape, Side, Status,
+    Wait, comparison,
 };
 use crate::units::format_size;
 
@@ -31,6 +33,10 @@ pub struct Table {
     same_host: bool,
     /// Both ways of waiting are shown.
     compares_waits: bool,
+    /// Each row has lines of what it cost the CPUs.
+    cpu_report: bool,
+    /// What both machines did at rest, the client's first.
+    resting: [Option<MachineCpu>; 2],
 }
 
 impl Table {
@@ -59,6 +65,8 @@ impl Table {
             emulated: document.is_emulated(),
             same_host: document.same_host == Some(true),
             compares_waits,
+            cpu_report: document.test.as_ref().is_some_and(|test| test.cpu_report),
+            resting: cpu::resting(document),
         }
     }
 
@@ -85,8 +93,12 @@ impl Table {
                 Cell::Transport => row.path(self.compares_waits).into(),
                 _ => value(row, cell, width),
             });
-            let cpu = (self.compares_waits && !columns.show(Cell::CpuClient)).then(|| cpu(row));
-            for detail in cpu.into_iter().chain(details(row, self.basis)) {
+            let costs = match (self.cpu_report, self.compares_waits && !columns.show(Cell::CpuClient)) {
+                (true, _) => cpu::lines(row, self.resting, self.same_host),
+                (false, true) => vec![both_cpus(row)],
+                (false, false) => Vec::new(),
+            };
+            for detail in details(row, self.basis).into_iter().chain(costs) {
                 let indent = columns.indent();
                 out += &wrap(&format!("{:indent$}{detail}", ""), indent, self.width);
             }
@@ -136,6 +148,9 @@ impl Table {
         let shows_cpu = self.columns.as_ref().is_some_and(|columns| columns.show(Cell::CpuClient));
         if busy && cpu && (shows_cpu || self.compares_waits) {
             say("cpu", "busy polling occupies a whole core; its waiting is counted in cpu ns/msg");
+        }
+        if let Some(text) = cpu::evidence(document).filter(|_| self.cpu_report) {
+            say("evidence", &text);
         }
         for note in &document.notes {
             say("note", &note.message);
@@ -222,7 +237,7 @@ fn compare(compared: &[Comparison], cell: Cell, flag: &str) -> String {
 }
 
 /// What each end used for a message, where it has no column.
-fn cpu(row: &ResultRow) -> String {
+fn both_cpus(row: &ResultRow) -> String {
     let of = |cpu: Option<CpuUse>| per_message(cpu.and_then(|cpu| cpu.ns_per_message), 15);
     format!("cpu client {}, server {} ns/msg", of(row.cpu.client), of(row.cpu.server))
 }

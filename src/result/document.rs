@@ -195,10 +195,28 @@ impl Document {
                 );
             }
         }
+        if self.test.as_ref().is_some_and(|test| test.cpu_report) {
+            self.miss_of_report(index, &row);
+        }
         for (name, reason) in row.absent() {
             self.miss(format!("results[{index}].{name}"), reason);
         }
         self.results.push(row);
+    }
+
+    /// Says what a full report of CPU lacks.
+    fn miss_of_report(&mut self, index: usize, row: &ResultRow) {
+        for (end, cpu) in [("client", row.cpu.client), ("server", row.cpu.server)] {
+            let Some(cpu) = cpu else { continue };
+            for (name, has, reason) in [
+                ("system_calls", cpu.system_calls.is_some(), "the `evidence` of that end says why"),
+                ("machine", cpu.machine.is_some(), "/proc/stat cannot be read there"),
+            ] {
+                if !has {
+                    self.miss(format!("results[{index}].cpu.{end}.{name}"), reason);
+                }
+            }
+        }
     }
 
     /// Draws the conclusions from ends and rows: comparison, claims, and the status of a run with an invalid row. May be

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::Machine;
+use crate::host::{CpuEvidence, Machine, MachineCpu};
 use crate::plan::Side;
 
 /// One end of a run. `local` wrote the document, `remote` told it over the control connection.
@@ -24,6 +24,12 @@ pub struct End {
     pub process: Process,
     /// What time was read from.
     pub clock: Option<ClockFacts>,
+    /// How much of what the test costs its CPU can be told.
+    #[serde(default)]
+    pub evidence: Option<CpuEvidence>,
+    /// What all cores of the machine did while nothing was measured; with `--cpu-report` alone.
+    #[serde(default)]
+    pub idle_machine: Option<MachineCpu>,
     /// The RDMA device; `null` when none was opened.
     pub device: Option<Device>,
     /// The TCP baseline's socket; `null` when there was none.

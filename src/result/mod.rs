@@ -8,6 +8,7 @@
 //! * additions keep the schema's name, so readers ignore what they do not know.
 
 mod comparison;
+mod cpu;
 mod directions;
 mod document;
 mod end;
@@ -18,6 +19,7 @@ mod row;
 mod test;
 
 pub use comparison::{Comparison, comparison};
+pub use cpu::{Cpu, CpuUse};
 pub use directions::{DirectionRow, Overlap, Span};
 pub use document::{Document, Floor, Missing, Notice, SCHEMA, Status, Tool};
 pub use end::{Buffers, Claims, ClockFacts, Device, End, Gid, GidType, LinkLayer, Process, TcpEnd};
@@ -25,11 +27,11 @@ pub use identity::{run_id, timestamp};
 pub use latency::{Basis, Histogram, Latency};
 pub use limited_by::{Evidence, LimitedBy, idle_of_polling, idle_of_sleeping, limited_by};
 pub use row::{
-    Bandwidth, Counters, Cpu, CpuUse, Direction, Point, ResultRow, RowInterval, ThreadRate, Uncertainty,
-    Validity,
+    Bandwidth, Counters, Direction, Point, ResultRow, RowInterval, ThreadRate, Uncertainty, Validity,
 };
 pub use test::{StopRecord, TestRecord};
 
 // What readers of a document need to name its values.
+pub use crate::host::{CpuEvidence, MachineCpu};
 pub use crate::measure::Arrivals;
 pub use crate::plan::{Connection, MemoryKind, Shape, Side, TcpOptions, Transport, Wait};

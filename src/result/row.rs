@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Basis, DirectionRow, Histogram, Latency, Overlap};
+use super::{Basis, Cpu, DirectionRow, Histogram, Latency, Overlap};
 use crate::measure::LatencyHistogram;
 use crate::plan::{Side, Transport, Wait};
 
@@ -247,25 +247,18 @@ impl ResultRow {
             self.absent_of_directions(&mut expect);
         }
         for (end, cpu) in [("client", &self.cpu.client), ("server", &self.cpu.server)] {
-            match cpu {
-                None => expect(false, &format!("cpu.{end}"), "the run ended before this end reported"),
-                Some(cpu) => {
-                    let short = "the phase was too short for the kernel to split it";
-                    expect(cpu.user_ns.is_some(), &format!("cpu.{end}.user_ns"), short);
-                    expect(cpu.system_ns.is_some(), &format!("cpu.{end}.system_ns"), short);
-                    if self.bandwidth.is_some() {
-                        let untimed = match self.point.direction {
-                            Direction::Unidirectional => {
-                                "this end takes no part, or shares its core with the other"
-                            }
-                            Direction::Bidirectional => {
-                                "what an empty poll of both directions costs is not known"
-                            }
-                        };
-                        expect(cpu.idle_share.is_some(), &format!("cpu.{end}.idle_share"), untimed);
-                    }
-                }
+            let Some(cpu) = cpu else {
+                expect(false, &format!("cpu.{end}"), "the run ended before this end reported");
+                continue;
+            };
+            for (name, has, reason) in cpu.absent() {
+                expect(has, &format!("cpu.{end}.{name}"), reason);
             }
+            let untimed = match self.point.direction {
+                Direction::Unidirectional => "this end takes no part, or shares its core with the other",
+                Direction::Bidirectional => "what an empty poll of both directions costs is not known",
+            };
+            expect(cpu.idle_share.is_some(), &format!("cpu.{end}.idle_share"), untimed);
         }
         for (end, counters) in [("client", &self.counters.client), ("server", &self.counters.server)] {
             expect(
@@ -367,51 +360,6 @@ pub struct Uncertainty {
     pub median_interval_ns: Option<f64>,
 }
 
-/// CPU spent in the window, by end.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cpu {
-    /// The client's measuring threads; `null` when not known.
-    pub client: Option<CpuUse>,
-    /// The server's.
-    pub server: Option<CpuUse>,
-}
-
-/// What the measuring threads of one end used. Work the kernel does elsewhere for them (soft interrupts, kernel
-/// threads) is not in it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct CpuUse {
-    /// On a core.
-    pub cpu_ns: Option<u64>,
-    /// Of it in user mode; `null` when too short for the kernel to tell.
-    pub user_ns: Option<u64>,
-    /// Of it in the kernel; likewise.
-    pub system_ns: Option<u64>,
-    /// `cpu_ns` divided by the messages of the phase. A thread that polls is busy all the time, so this then counts
-    /// waiting too.
-    pub ns_per_message: Option<f64>,
-    /// Times it gave its core away.
-    pub voluntary_switches: Option<u64>,
-    /// Times its core was taken.
-    pub involuntary_switches: Option<u64>,
-    /// Page faults, minor and major.
-    pub page_faults: Option<u64>,
-    /// Polls that found nothing.
-    pub empty_polls: Option<u64>,
-    /// Share of its time that it waited in vain, 0 to 1: polling, what its empty polls cost of its time on the core;
-    /// sleeping, its time off the core. Of bandwidth tests.
-    #[serde(default)]
-    pub idle_share: Option<f64>,
-}
-
-impl CpuUse {
-    /// Sets `ns_per_message`; stays `None` when the time is unknown or nothing was measured.
-    #[must_use]
-    pub fn per_message(mut self, messages: u64) -> Self {
-        self.ns_per_message = self.cpu_ns.filter(|_| messages > 0).map(|ns| ns as f64 / messages as f64);
-        self
-    }
-}
-
 /// Movement of counters over the window, by end. The names are the device's or the kernel's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
@@ -479,13 +427,5 @@ mod tests {
         assert_eq!((none.bytes_per_s, none.messages_per_s), (None, None));
         let some = Bandwidth::new(500, 64, Duration::from_millis(500), &[]);
         assert_eq!((some.bytes_per_s, some.messages_per_s), (Some(64_000.0), Some(1000.0)));
-    }
-
-    #[test]
-    fn cpu_per_message_needs_a_time_and_a_message() {
-        let used = CpuUse { cpu_ns: Some(1000), ..CpuUse::default() };
-        assert_eq!(used.per_message(10).ns_per_message, Some(100.0));
-        assert_eq!(used.per_message(0).ns_per_message, None);
-        assert_eq!(CpuUse { cpu_ns: None, ..used }.per_message(10).ns_per_message, None);
     }
 }

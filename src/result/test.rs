@@ -105,6 +105,9 @@ pub struct TestRecord {
     pub tcp: TcpOptions,
     /// Payloads were checked.
     pub verify: bool,
+    /// The cost of each row was to be reported in full.
+    #[serde(default)]
+    pub cpu_report: bool,
     /// Who sends the first message of a ping-pong.
     pub first: Side,
     /// Longest wait for progress inside a loop.
@@ -163,6 +166,7 @@ impl From<&Test> for TestRecord {
             min_rnr_timer,
             tcp,
             verify,
+            cpu_report,
             payload_seed: _,
             first,
             stall_timeout,
@@ -208,6 +212,7 @@ impl From<&Test> for TestRecord {
             min_rnr_timer: *min_rnr_timer,
             tcp: tcp.clone(),
             verify: *verify,
+            cpu_report: *cpu_report,
             first: *first,
             stall_timeout_s: stall_timeout.as_secs_f64(),
             loss_timeout_s: (!connection.is_reliable()).then_some(loss_timeout.as_secs_f64()),

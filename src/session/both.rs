@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::establish::Paths;
-use super::lane::{Cost, Lane, Meter, STEP};
+use super::lane::{Lane, STEP};
+use super::meter::{Cost, Meter};
 use super::phase::{CHECKED, Measured, Seen, begin, miscounted, report, since};
 use super::row::row_interval;
 use crate::error::{Error, Result, Step};

@@ -7,7 +7,7 @@ use super::establish::{self, Agreed, Paths};
 use super::lane::{LAST_WORD, Lane, PollCosts, STEP};
 use super::phase::with_ticks;
 use super::row::{Recorder, disturbances, ends_point, row};
-use super::{Process, ends};
+use super::{Process, ends, rest};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{Clock, floor};
@@ -292,6 +292,9 @@ impl Session<'_> {
                     lane.test.outstanding_reads, lane.test.load.depth
                 ),
             );
+        }
+        if lane.test.cpu_report {
+            rest::share(lane, document)?;
         }
         self.process.observer.connected(document);
         let (sizes, load) = (lane.test.sizes.clone(), lane.test.load.clone());

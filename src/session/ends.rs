@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
-use crate::host::{self, Machine};
+use crate::host::{self, CpuEvidence, Machine};
 use crate::measure::{Clock, ClockSource};
 use crate::plan::Side;
 use crate::result::{ClockFacts, Device, Document, End, Gid, GidType, LinkLayer, Process, TcpEnd};
@@ -30,7 +30,20 @@ pub fn describe(document: &mut Document, side: Side, port: Option<&Port>, core: 
         document.miss("local.device.numa_node", "the device is on no NUMA node that the kernel names");
     }
     let process = Process::current();
-    End { side, machine, core, numa_node, buffers: None, process, clock: None, device, tcp: None }
+    let evidence = Some(CpuEvidence::probe());
+    End {
+        side,
+        machine,
+        core,
+        numa_node,
+        buffers: None,
+        process,
+        clock: None,
+        evidence,
+        idle_machine: None,
+        device,
+        tcp: None,
+    }
 }
 
 fn device(port: &Port) -> Device {

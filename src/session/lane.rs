@@ -1,20 +1,17 @@
 //! What every phase of a run needs at either end: control connection, clock, and how a loop's end is understood.
 
-use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Kind, Result, Step};
-use crate::host::{self, CpuMeter, DeviceCounters};
+use crate::host::{self, DeviceCounters};
 use crate::measure::{Clock, Halt, Stop, Watch};
 use crate::oob::Control;
-use crate::plan::{Shape, Test, Transport, Wait};
-use crate::result::{CpuUse, idle_of_polling, idle_of_sleeping};
-use crate::transport::Tally;
+use crate::plan::{Test, Transport};
 use crate::verbs::{Context, TOLD};
 
 /// Longest wait for a message that the peer owes at once.
@@ -124,7 +121,7 @@ impl Lane {
     }
 
     /// What the device of a path counts, or the kernel; `None` where it counts nothing.
-    fn counters(&self, transport: Transport) -> Option<DeviceCounters> {
+    pub(super) fn counters(&self, transport: Transport) -> Option<DeviceCounters> {
         let counters = match transport {
             Transport::Rdma => self.device.as_ref().map(|(device, port)| {
                 let mut counters = DeviceCounters::read(device.device().name(), *port);
@@ -137,7 +134,7 @@ impl Lane {
     }
 
     /// The troubles that the device has told of in this run.
-    fn troubles(&self) -> Vec<String> {
+    pub(super) fn troubles(&self) -> Vec<String> {
         let events = self.device.iter().flat_map(|(device, _)| device.events());
         events.filter(|event| event.is_trouble()).map(|event| format!("{TOLD}: {event}")).collect()
     }
@@ -193,109 +190,5 @@ impl Lane {
                 Error::failed(step, format!("the peer sent {unexpected} in the middle of a phase"))
             }
         }
-    }
-}
-
-/// Measures what a phase costs this end's thread and moves in its device.
-pub struct Meter {
-    started: Instant,
-    cpu: std::result::Result<CpuMeter, String>,
-    /// How many there were before.
-    troubles: usize,
-    counters: Option<DeviceCounters>,
-}
-
-/// What a phase cost.
-#[derive(Debug, Default)]
-pub struct Cost {
-    /// Of the measuring thread.
-    pub cpu: Option<CpuUse>,
-    /// Of the device.
-    pub counters: Option<BTreeMap<String, u64>>,
-    /// What disturbed it.
-    pub disturbances: Vec<String>,
-}
-
-/// Steal that is worth a word: the hypervisor counts in ticks of 10 ms.
-const STOLEN_NS: u64 = 10_000_000;
-
-/// Shortest use of a core whose split in user and system time means something, with timer ticks 10 ms apart.
-const SPLIT_FROM_NS: u64 = 100_000_000;
-
-impl Meter {
-    /// Starts.
-    pub fn start(lane: &Lane, transport: Transport) -> Self {
-        let (counters, troubles) = (lane.counters(transport), lane.troubles().len());
-        Self { counters, troubles, started: Instant::now(), cpu: CpuMeter::start() }
-    }
-
-    /// Stops, for a phase of `messages` messages that this thread has measured.
-    pub fn stop(self, lane: &Lane, transport: Transport, messages: u64, tally: Tally) -> Cost {
-        let used = self.cpu.as_ref().ok().and_then(|meter| meter.stop().ok());
-        self.stop_with(lane, transport, messages, tally, used)
-    }
-
-    /// Stops, for a phase that other threads have measured, which `used` so much in all.
-    pub fn stop_with(
-        self,
-        lane: &Lane,
-        transport: Transport,
-        messages: u64,
-        tally: Tally,
-        used: Option<host::CpuUse>,
-    ) -> Cost {
-        let passed = self.started.elapsed();
-        let mut cost = Cost::default();
-        if let Some(used) = &used {
-            if used.migrated {
-                cost.disturbances.push("the measuring thread was moved to another core".into());
-            }
-            if let Some(stolen) = used.steal_ns.filter(|ns| *ns >= STOLEN_NS) {
-                cost.disturbances.push(format!("the hypervisor took the core for {} ms", stolen / 1_000_000));
-            }
-        }
-        cost.disturbances.extend(lane.troubles().split_off(self.troubles));
-        cost.cpu = used.map(|used| {
-            // A short phase ends between two updates of the split, or the split disagrees with the exact total.
-            let is_split = used.total_ns >= SPLIT_FROM_NS && used.user_ns + used.system_ns > 0;
-            CpuUse {
-                cpu_ns: Some(used.total_ns),
-                user_ns: Some(used.user_ns).filter(|_| is_split),
-                system_ns: Some(used.system_ns).filter(|_| is_split),
-                voluntary_switches: Some(used.voluntary_switches),
-                involuntary_switches: Some(used.involuntary_switches),
-                page_faults: Some(used.minor_faults + used.major_faults),
-                empty_polls: Some(tally.empty_polls),
-                idle_share: idle_share(lane, transport, tally, Duration::from_nanos(used.total_ns), passed),
-                ..CpuUse::default()
-            }
-            .per_message(messages)
-        });
-        cost.counters =
-            self.counters.zip(lane.counters(transport)).map(|(before, after)| host::delta(&before, &after).0);
-        if tally.lent > 0 {
-            let lent = [(LENT.to_owned(), tally.lent), (COPIED.to_owned(), tally.copied)];
-            cost.counters.get_or_insert_default().extend(lent);
-        }
-        cost
-    }
-}
-
-/// The share of a phase of a bandwidth test that this end waited in vain, of all its threads together. Where two ends
-/// share a core, a poll takes as long as the other end likes.
-fn idle_share(
-    lane: &Lane,
-    transport: Transport,
-    tally: Tally,
-    on_core: Duration,
-    passed: Duration,
-) -> Option<f64> {
-    match (lane.test.shape, lane.test.wait) {
-        (Shape::Latency, _) => None,
-        (Shape::Bandwidth, _) if lane.shares_core => None,
-        (Shape::Bandwidth, Wait::Busy) => {
-            idle_of_polling(tally.empty_polls, lane.poll_costs.of(transport)?, on_core)
-        }
-        (Shape::Bandwidth, Wait::Events) => idle_of_sleeping(on_core, passed * lane.test.threads),
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::lane::{Lane, Meter, STEP};
+use super::lane::{Lane, STEP};
+use super::meter::Meter;
 use super::phase::{self, CHECKED, Measured, Seen, with_ticks};
 use super::row::row_interval;
 use crate::error::{Error, Result, Step};

@@ -1,8 +1,9 @@
 //! The phases of one point at both ends, over any path: check, measure, verify.
 
 use super::both::Back;
-use super::lane::{Cost, Lane, Meter, STEP};
+use super::lane::{Lane, STEP};
 use super::lossy;
+use super::meter::{Cost, Meter};
 use super::row::Recorder;
 use crate::error::{Error, Result, Step};
 use crate::measure::bandwidth::{self, Load};
@@ -93,6 +94,7 @@ pub fn latency_client<P: RoundTrip + Counted>(
     end(lane, transport, Step::Check, vec![CHECKED])?;
 
     lane.control.set_step(Step::WarmUp);
+    learn_cost_of_looking(lane, path, transport)?;
     begin(lane, Phase::Measure)?;
     let (verify, warm_up, stop) = (lane.test.verify, lane.test.warm_up, lane.test.stop);
     let warmed =
@@ -144,6 +146,9 @@ pub fn latency_server<P: RoundTrip + Counted>(
     transport: Transport,
 ) -> Result<()> {
     while let Some((verify, step)) = next_phase(lane)? {
+        if step == Step::Measure {
+            learn_cost_of_looking(lane, path, transport)?;
+        }
         let meter = Meter::start(lane, transport);
         let before = path.tally();
         lane.control.send(&Ready {})?;
@@ -334,6 +339,18 @@ pub(super) fn learn_poll_cost(
     }
     lane.poll_costs.note(transport, cost);
     Ok(())
+}
+
+/// The same on a path of a latency test, which tells how it looks.
+fn learn_cost_of_looking<P: Counted>(lane: &mut Lane, path: &mut P, transport: Transport) -> Result<()> {
+    if lane.test.wait == Wait::Events {
+        return Ok(());
+    }
+    match path.look_once() {
+        Ok(Some(_)) => learn_poll_cost(lane, transport, |_| Ok(u64::from(path.look_once()? == Some(true)))),
+        Ok(None) => Ok(()),
+        Err(halt) => Err(lane.explain(halt, Step::Measure)),
+    }
 }
 
 /// Sends `count` messages in batches that have buffers of their own, each checked where it arrives. Others are sent in

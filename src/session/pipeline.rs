@@ -2,7 +2,8 @@
 //!
 //! The server's are those of any latency point: it answers messages as they come, one after the other.
 
-use super::lane::{Lane, Meter};
+use super::lane::Lane;
+use super::meter::Meter;
 use super::phase::{self, CHECKED, Measured, with_ticks};
 use super::row::Recorder;
 use crate::error::{Result, Step};

@@ -110,8 +110,8 @@ pub fn row(
         row.received = measured.received;
         row.lost = row.received.map(|received| measured.sent.saturating_sub(received));
         row.late_replies = measured.late_replies;
-        row.cpu.client = measured.cost.cpu;
-        row.cpu.server = measured.report.cpu;
+        row.cpu.client = measured.cost.cpu.map(|cpu| cpu.per_byte(size));
+        row.cpu.server = measured.report.cpu.map(|cpu| cpu.per_byte(size));
         row.counters.client = measured.cost.counters.clone();
         row.counters.server = measured.report.counters.clone();
         if test.shape == Shape::Bandwidth && !test.bidirectional {

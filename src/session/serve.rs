@@ -39,12 +39,12 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long a refused client is given to read why.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How a persistent server ended that was stopped.
+/// How serving ended, for one client or for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// No test was under way.
+    /// No test was cut short.
     Idle,
-    /// A client's test was cut short.
+    /// A test was, by a signal.
     Cut,
 }
 

@@ -8,7 +8,7 @@ use super::at_server::AtServer;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, PollCosts, STEP};
 use super::row::ends_point;
-use super::{Process, both, client, ends};
+use super::{Process, both, client, ends, rest};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::Clock;
@@ -300,6 +300,9 @@ impl ServerEnd<'_> {
             }
         }
         establish::introduce(&mut lane.control, document)?;
+        if lane.test.cpu_report {
+            rest::share(lane, document)?;
+        }
         self.process.observer.connected(document);
         obey(lane, &mut paths, document, self.process)
     }

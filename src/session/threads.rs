@@ -1,7 +1,8 @@
 //! The phases of a bandwidth point with several threads an end: payloads are checked on one path after the other, and
 //! all paths are measured at once.
 
-use super::lane::{Cost, Lane, Meter, STEP};
+use super::lane::{Lane, STEP};
+use super::meter::{Cost, Meter};
 use super::phase::{
     self, CHECKED, Measured, Seen, begin, begin_over, check_messages, end, learn_poll_cost, since,
 };
@@ -76,7 +77,7 @@ fn stream_all<P: Stream + Payload + Counted + Send>(lane: &Lane, paths: &mut [P]
         };
         let depth = test.outstanding(path.positions().len());
         let load = Load { depth, warm_up: test.warm_up, stop };
-        let (meter, before) = (CpuMeter::start(), path.tally());
+        let (meter, before) = (CpuMeter::start(lane.test.cpu_report), path.tally());
         let mut sample = BandwidthSample::default();
         let outcome = bandwidth::stream(*path, clock.source(), clock, &load, &watch, &mut sample);
         let used = meter.and_then(|meter| meter.stop()).ok();
@@ -167,7 +168,7 @@ pub fn bandwidth_server<P: Sink + Payload + Counted + Send>(
 fn take_all<P: Sink + Counted + Send>(lane: &Lane, paths: &mut [P]) -> Result<Vec<Part>> {
     let watch = lane.watch();
     team::on_cores(&lane.cores, paths, |path| {
-        let (meter, before) = (CpuMeter::start(), path.tally());
+        let (meter, before) = (CpuMeter::start(lane.test.cpu_report), path.tally());
         let mut taken = 0;
         let outcome = bandwidth::sink::<P, false>(path, u64::MAX, &watch, &mut taken);
         let used = meter.and_then(|meter| meter.stop()).ok();

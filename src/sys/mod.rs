@@ -2,5 +2,6 @@
 #![allow(unsafe_code)] // reason: each function here is a safe wrapper around one instruction or call
 
 pub mod counter;
+pub mod perf;
 pub mod socket;
 pub mod zero_copy;

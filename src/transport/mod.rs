@@ -127,4 +127,13 @@ impl Tally {
 pub trait Counted {
     /// So far.
     fn tally(&self) -> Tally;
+
+    /// Looks once as the wait of this path does, while nothing is under way: whether something was there all the same.
+    /// `None` where what such a look costs is learnt otherwise, or not.
+    ///
+    /// # Errors
+    /// The path failed.
+    fn look_once(&mut self) -> Result<Option<bool>, Halt> {
+        Ok(None)
+    }
 }

@@ -5,6 +5,7 @@ mod atomics;
 mod bidirectional;
 mod coming_from_perftest;
 mod compare_wait;
+mod cpu_report;
 mod devices;
 mod documents;
 mod emulated_faults;

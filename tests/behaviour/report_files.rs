@@ -176,7 +176,7 @@ fn write_to_standard_output() {
 #[test]
 fn a_closed_standard_output_is_an_error_not_a_panic() {
     // The harness itself prints to standard output: only standard error is looked at.
-    let script = "VERBMARK_STDOUT=1 \"$0\" --exact --nocapture --quiet write_to_standard_output | head -c 10 > /dev/null";
+    let script = "VERBMARK_STDOUT=1 \"$0\" --exact --nocapture --quiet report_files::write_to_standard_output | head -c 10 > /dev/null";
     let output =
         Command::new("sh").args(["-c", script]).arg(std::env::current_exe().unwrap()).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -194,7 +194,7 @@ fn a_full_disk_leaves_the_old_file() {
         set -e
         mount -t tmpfs -o size=8k tmpfs "$1"
         printf old > "$1/out"
-        VERBMARK_FULL="$1/out" "$0" --exact --quiet write_more_than_there_is_room
+        VERBMARK_FULL="$1/out" "$0" --exact --quiet report_files::write_more_than_there_is_room
         printf '%s ' "$(cat "$1/out")"; ls -A "$1"
     "#;
     let run = Command::new("unshare")

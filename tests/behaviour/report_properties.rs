@@ -68,7 +68,9 @@ fn cpu() -> impl Strategy<Value = CpuUse> {
                 page_faults,
                 empty_polls,
                 idle_share,
+                ..CpuUse::default()
             }
+            .per_byte(64)
         },
     )
 }

@@ -1,11 +1,12 @@
 //! `verbmark serve`: any test, many clients, until it is stopped.
 
+use std::io::Read;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::suite::{self, ATOMICS, BINARIES, Files, Running, TOOL, at, client, line, port};
+use crate::suite::{self, ATOMICS, BINARIES, Files, Running, TOOL, at, client, line, port, say_hello};
 
 fn serve(options: &str) -> (Running, u16) {
     let mut server = Running::start(line(TOOL, &format!("serve --bind 127.0.0.1 -p 0 {options}")));
@@ -139,6 +140,24 @@ fn without_a_queue_who_comes_while_another_is_served_is_refused() {
     }
     server.signal(Signal::SIGTERM);
     server.finish().exits(0);
+}
+
+#[test]
+fn a_queue_has_an_end_and_who_is_in_it_is_told_when_the_server_stops() {
+    let (mut server, port) = serve("--tcp-only");
+    // Each says hello and no more: the server waits for what the first one wants.
+    let mut clients: Vec<_> = (0..66).map(|_| say_hello(port)).collect();
+    server.line_with("was not served: this server is busy, and 64 clients wait already");
+    server.signal(Signal::SIGTERM);
+    // Nothing had been agreed with anybody.
+    server.finish().exits(0);
+    let mut heard = clients.iter_mut().map(|client| {
+        let mut said = Vec::new();
+        client.read_to_end(&mut said).expect("it closes");
+        String::from_utf8_lossy(&said).into_owned()
+    });
+    assert!(heard.by_ref().take(65).all(|said| said.contains("the server was stopped by a signal")));
+    assert!(heard.all(|said| said.contains("64 clients wait already")));
 }
 
 #[test]

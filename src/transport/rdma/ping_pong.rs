@@ -236,9 +236,23 @@ pub(super) fn flag(trip: u64) -> u8 {
     (trip % 251 + 1) as u8
 }
 
-impl<O, W> Counted for PingPong<'_, O, W> {
+impl<O: Op, W> Counted for PingPong<'_, O, W> {
     fn tally(&self) -> Tally {
         self.tally
+    }
+
+    #[inline]
+    fn look_once(&mut self) -> Result<Option<bool>, Halt> {
+        let cq = match const { O::FACTS.arrival } {
+            Arrival::RecvCompletion => &self.recv_cq,
+            Arrival::Never => &self.send_cq,
+            Arrival::LastByte => {
+                let at = self.queue.landing() + self.size - 1;
+                let expected = flag(self.queue.sent + 1 + self.ahead);
+                return Ok(Some(self.shared.memory.region().load_acquire(at) == expected));
+            }
+        };
+        Ok(Some(cq.polled(cq.poll_one(&mut self.wc))? > 0))
     }
 }
 

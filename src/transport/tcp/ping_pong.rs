@@ -1,5 +1,6 @@
 //! One message there and one back, over a socket.
 
+use std::io::Read;
 use std::marker::PhantomData;
 
 use super::{REQUEST, Sending, Tcp};
@@ -65,6 +66,13 @@ impl<'s, O: Op, W: Waiting, S: Sending> PingPong<'s, O, W, S> {
 impl<O, W, S> Counted for PingPong<'_, O, W, S> {
     fn tally(&self) -> Tally {
         Tally { empty_polls: self.tally.empty_polls, ..self.tcp.ledger.tally() }
+    }
+
+    #[inline]
+    fn look_once(&mut self) -> Result<Option<bool>, Halt> {
+        let mut not_of_the_run = Tally::default();
+        let came = self.tcp.try_once(|mut stream| stream.read(&mut self.into), &mut not_of_the_run)?;
+        Ok(Some(came.is_some()))
     }
 }
 

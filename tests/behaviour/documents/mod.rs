@@ -10,9 +10,10 @@ use verbmark::measure::{LatencyHistogram, Stop};
 use verbmark::ops::Verb;
 use verbmark::plan::{Load, Test};
 use verbmark::result::{
-    Arrivals, Bandwidth, Basis, Buffers, ClockFacts, Connection, CpuUse, Device, Direction, DirectionRow,
-    Document, End, Floor, Gid, GidType, LinkLayer, MemoryKind, Overlap, Point, Process, ResultRow,
-    RowInterval, Shape, Side, Span, TcpEnd, TcpOptions, TestRecord, Tool, Transport, Wait,
+    Arrivals, Bandwidth, Basis, Buffers, ClockFacts, Connection, CpuEvidence, CpuUse, Device, Direction,
+    DirectionRow, Document, End, Floor, Gid, GidType, LinkLayer, MachineCpu, MemoryKind, Overlap, Point,
+    Process, ResultRow, RowInterval, Shape, Side, Span, TcpEnd, TcpOptions, TestRecord, Tool, Transport,
+    Wait,
 };
 
 pub const RUN_ID: &str = "0123456789abcdef0123456789abcdef";
@@ -69,6 +70,8 @@ pub fn end(side: Side) -> End {
         numa_node: Some(0),
         buffers: Some(Buffers { page_bytes: 4096, numa_node: None }),
         process: Process::current(),
+        evidence: Some(CpuEvidence { level: 3, reason: "nothing is in the way".into() }),
+        idle_machine: None,
         clock: Some(ClockFacts { source: "tsc".into(), frequency_hz: Some(2.75e9), reading_ns: Some(7.3) }),
         device: Some(device(&format!("::ffff:{own}"))),
         tcp: Some(TcpEnd {
@@ -128,6 +131,7 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         min_rnr_timer: 12,
         tcp: TcpOptions::default(),
         verify: false,
+        cpu_report: false,
         first: Side::Client,
         stall_timeout: Duration::from_secs(10),
         loss_timeout: Duration::from_millis(50),
@@ -184,12 +188,24 @@ pub fn bandwidth_row(transport: Transport, size: u64, messages: u64) -> ResultRo
         page_faults: Some(0),
         empty_polls: None,
         idle_share: Some(0.6),
+        instructions: Some(2_000_000_000),
+        cycles: Some(2_700_000_000),
+        counts_user_only: Some(true),
+        system_calls: Some(12_345),
+        machine: Some(MachineCpu {
+            window_s: 1.0,
+            user_ns: 910_000_000,
+            system_ns: 60_000_000,
+            irq_ns: 10_000_000,
+            softirq_ns: 20_000_000,
+            steal_ns: 0,
+        }),
         ..CpuUse::default()
     };
     row.limited_by = Some("path".into());
-    row.cpu.client = Some(cpu.per_message(messages));
-    row.cpu.server =
-        Some(CpuUse { cpu_ns: Some(0), user_ns: Some(0), system_ns: Some(0), ..cpu }.per_message(messages));
+    row.cpu.client = Some(cpu.per_message(messages).per_byte(size));
+    let nothing = CpuUse { cpu_ns: Some(0), user_ns: Some(0), system_ns: Some(0), ..cpu };
+    row.cpu.server = Some(nothing.per_message(messages).per_byte(size));
     row.counters.client = Some(BTreeMap::from([("port_xmit_data".into(), messages * size / 4)]));
     row
 }
