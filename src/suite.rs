@@ -134,7 +134,7 @@ fn random_seed() -> Result<u64> {
     getrandom::u64().map_err(|error| Error::failed(Step::Arguments, format!("no random numbers: {error}")))
 }
 
-/// Ctrl-C and SIGTERM ask the run to stop; a second one ends the process at once.
+/// Ctrl-C and SIGTERM ask the run to stop, by the flag; a second one ends the process at once.
 ///
 /// # Errors
 /// The kernel takes no handler.

@@ -46,6 +46,9 @@ pub struct TestArgs {
     pub endpoint: EndpointArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub reach: ReachArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub shape: ShapeArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -99,7 +102,12 @@ pub struct EndpointArgs {
     /// Core to run on [default: chosen near the device, another one for each end on one host]
     #[arg(long, alias = "core", value_name = "N")]
     pub cpu: Option<usize>,
+}
 
+/// How a client reaches a server.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "This end")]
+pub struct ReachArgs {
     /// Longest wait for a server to appear
     #[arg(long, value_name = "TIME", default_value = "10", value_parser = parse_duration)]
     pub connect_timeout: Duration,
@@ -153,6 +161,10 @@ pub struct ShapeArgs {
     /// Sleep until woken by the device (RDMA) or the kernel (TCP) instead of busy polling
     #[arg(short, long)]
     pub events: bool,
+
+    /// Measure each size busy polling and then with events, over both paths: what polling gains, and what it costs
+    #[arg(long, conflicts_with = "events")]
+    pub compare_wait: bool,
 
     /// Check every latency message and the last window of a bandwidth run, outside the timed span
     #[arg(long)]
@@ -454,6 +466,7 @@ mod tests {
             "--no-tcp --tcp-only",
             "host --loopback",
             "-a -s 64",
+            "--events --compare-wait",
             "-c XRC",
             "--loss-timeout 99us",
             "-I 1G",

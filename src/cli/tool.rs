@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use super::EndpointArgs;
 use super::durations::parse_positive_duration;
 
 /// The options of `verbmark`.
@@ -13,10 +14,10 @@ use super::durations::parse_positive_duration;
 #[command(
     name = "verbmark",
     version,
-    about = "What belongs to RDMA tests and takes no times itself",
+    about = "What belongs to RDMA tests: devices, a server of all of them, audits, explanations, reports",
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = "Exit status: 0 as asked, 2 usage, 5 failed."
+    after_help = "Exit status: 0 as asked, 2 usage, 5 failed, 130 a test that was served was cut short by a signal."
 )]
 pub struct ToolArgs {
     /// What to do.
@@ -39,6 +40,9 @@ pub enum Task {
 
     /// Show the table of a recorded run again, and write its CSV and histogram log
     Report(ReportArgs),
+
+    /// Serve any test to any client, one after the other, until stopped by SIGINT or SIGTERM
+    Serve(ServeArgs),
 
     /// Write the manual page of every binary and subcommand
     #[command(hide = true)]
@@ -140,6 +144,26 @@ pub struct ReportArgs {
     /// Write the histograms as an HdrHistogram interval log
     #[arg(long, value_name = "FILE")]
     pub hlog: Option<OsString>,
+}
+
+/// Options of `verbmark serve`.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub endpoint: EndpointArgs,
+
+    /// Open no device, and refuse RDMA
+    #[arg(long, conflicts_with = "device")]
+    pub tcp_only: bool,
+
+    /// Refuse clients that come while another is served, instead of letting them wait
+    #[arg(long)]
+    pub no_queue: bool,
+
+    /// Say what was chosen and why, and who else connected
+    #[arg(short, long)]
+    pub verbose: bool,
 }
 
 /// Options of `verbmark man`, which is for those who build packages.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use core_affinity::{CoreId, get_core_ids, set_for_current};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::{parse_list, read};
@@ -90,6 +92,20 @@ impl Cores {
         Some(self.describe(core, taken))
     }
 
+    /// Where a thread that must not disturb goes: on none of `measuring`, and if there is a choice on none of `beside`.
+    /// Empty where every core measures.
+    pub fn apart_from(&self, measuring: &[usize], beside: &[usize]) -> Vec<usize> {
+        let (mut quiet, free): (Vec<usize>, Vec<usize>) = self
+            .allowed
+            .iter()
+            .filter(|core| !measuring.contains(core))
+            .partition(|core| !beside.contains(core));
+        if quiet.is_empty() {
+            quiet = free;
+        }
+        quiet
+    }
+
     /// The cores for the threads of one end that takes `first`: one after the other as by [`Cores::choose`]. Empty where
     /// there are none to choose from.
     pub fn team(&self, first: Option<usize>, threads: usize, taken: &[usize]) -> Vec<usize> {
@@ -136,6 +152,21 @@ impl Cores {
         let mine = self.siblings.get(&core).map_or(&[][..], Vec::as_slice);
         taken.iter().any(|other| *other != core && mine.contains(other))
     }
+}
+
+/// Lets a thread of this process run on these cores alone.
+///
+/// # Errors
+/// The thread is gone, or none of the cores may be used.
+pub fn confine(thread: Pid, cores: &[usize]) -> Result<()> {
+    let confined = || {
+        let mut set = CpuSet::new();
+        cores.iter().try_for_each(|core| set.set(*core))?;
+        sched_setaffinity(thread, &set)
+    };
+    confined().map_err(|errno| {
+        Error::failed(Step::Listen, format!("keeping thread {thread} to cores {cores:?}: {errno}"))
+    })
 }
 
 /// Binds the calling thread to one core.
@@ -187,6 +218,14 @@ mod tests {
         assert_eq!(cores.team(Some(1), 3, &[2]), [1, 3, 0]);
         let shared = machine(&[2, 3]).team(None, 4, &[]);
         assert_eq!((&shared[..2], shared.len()), (&[2, 3][..], 4));
+    }
+
+    #[test]
+    fn who_must_not_disturb_keeps_off_both_ends_or_at_least_off_its_own() {
+        let cores = machine(&[0, 1, 2, 3]);
+        assert_eq!(cores.apart_from(&[2], &[3]), [0, 1]);
+        assert_eq!(cores.apart_from(&[0, 1], &[2, 3]), [2, 3]);
+        assert!(cores.apart_from(&[0, 1, 2, 3], &[]).is_empty());
     }
 
     fn choice(cores: &Cores, taken: &[usize]) -> (usize, Option<bool>, bool, bool) {

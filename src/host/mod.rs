@@ -23,7 +23,7 @@ mod numa;
 mod route;
 
 pub use available::available_memory;
-pub use cores::{Choice, Cores, pin};
+pub use cores::{Choice, Cores, confine, pin};
 pub use counters::{DeviceCounters, connection_counters, delta};
 pub use counting::{Counts, CpuEvidence};
 pub use cpu::{CpuMeter, CpuUse};

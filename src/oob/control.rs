@@ -132,6 +132,14 @@ impl Control {
         self.send_within(&Envelope::Ok(message), &limit)
     }
 
+    /// Sends one message that fits into an empty socket buffer, or fails at once.
+    ///
+    /// # Errors
+    /// As [`Control::send`], and the peer has not read what was sent before.
+    pub fn tell<T: Serialize>(&mut self, message: &T) -> Result<()> {
+        self.send_within(&Envelope::Ok(message), &Limit::after(Duration::ZERO, None))
+    }
+
     /// Waits for one message; `what` names it in errors, as in "the server's endpoint".
     ///
     /// # Errors
@@ -187,16 +195,30 @@ impl Control {
             return;
         }
         // Not `self.stop`: an interrupt is what most needs to be told.
-        let limit = Limit::after(FAREWELL, None);
-        let sent = self.send_within(&Envelope::<()>::Error(error.clone()), &limit);
-        self.finished = true;
-        if sent.is_ok() {
-            // Closing with bytes unread resets the connection and may lose what was just sent; so the peer is given
-            // time to read it and to close first.
-            let _ = self.stream.shutdown(std::net::Shutdown::Write);
-            let limit = Limit::after(FAREWELL, None);
-            while frame::read(&self.stream, &mut self.decoder, &limit).is_ok() {}
+        if self.say_last(error, &Limit::after(FAREWELL, None)) {
+            self.let_read(FAREWELL);
         }
+    }
+
+    /// The same without a wait. Whoever calls this keeps the connection for a moment, see [`Control::let_read`].
+    pub fn part(&mut self, error: &Error) {
+        if !self.finished && !error.remote {
+            self.say_last(error, &Limit::after(Duration::ZERO, None));
+        }
+    }
+
+    /// Gives the peer time to read this end's last word and to close first: closing with bytes unread resets the
+    /// connection and may lose what was just sent.
+    pub fn let_read(&mut self, time: Duration) {
+        let limit = Limit::after(time, None);
+        while frame::read(&self.stream, &mut self.decoder, &limit).is_ok() {}
+    }
+
+    /// Whether it went out.
+    fn say_last(&mut self, error: &Error, limit: &Limit<'_>) -> bool {
+        let sent = self.send_within(&Envelope::<()>::Error(error.clone()), limit);
+        self.finished = true;
+        sent.is_ok() && self.stream.shutdown(std::net::Shutdown::Write).is_ok()
     }
 
     /// Waits until there is something to receive, an error or the end of the connection included. False when

@@ -1,18 +1,20 @@
 //! A server's port: every connection is greeted, and only a client gets through.
 //!
-//! One `poll(2)` loop, run by whoever waits in [`Listener::next`]; there is no thread that could disturb a
-//! measurement. Connections that come in the meantime wait in the kernel's queue. Those that do not say who they are
-//! are bounded in number, in time and in what they make this end hold.
+//! One `poll(2)` loop, run by whoever waits in [`Listener::next`]; there is no thread of its own that could disturb a
+//! measurement. Connections that come while nobody waits there stay in the kernel's queue. Those that do not say who
+//! they are are bounded in number, in time and in what they make this end hold.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::control::{Control, canonical};
@@ -57,13 +59,41 @@ pub enum Incoming {
     },
 }
 
+/// The token that data connections must show, which another thread than the one that listens may set.
+#[derive(Debug, Clone, Default)]
+pub struct Expected(Arc<Mutex<Option<Token>>>);
+
+impl Expected {
+    /// From now on they must show this; without one they are refused.
+    pub fn set(&self, token: Option<Token>) {
+        *self.lock() = token;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Token>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes the thread that listens, when it is dropped.
+#[derive(Debug)]
+pub struct Bell(Arc<EventFd>);
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        // It holds a number that only grows far beyond any number of bells.
+        let _ = self.0.write(1);
+    }
+}
+
 /// A port that clients connect to.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     local: SocketAddr,
     welcome: Welcome,
-    expected: Option<Token>,
+    expected: Expected,
+    /// Readable when a bell has rung.
+    rung: Arc<EventFd>,
     /// Oldest first.
     pending: VecDeque<Greeting>,
     ready: VecDeque<Incoming>,
@@ -91,7 +121,10 @@ impl Listener {
         };
         let (socket, local) = socket.map_err(|(address, cause)| explain(address, port, &cause))?;
         let (pending, ready) = (VecDeque::new(), VecDeque::new());
-        Ok(Self { socket, local, welcome: Welcome { identity }, expected: None, pending, ready })
+        let (welcome, expected) = (Welcome { identity }, Expected::default());
+        let rung = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(|e| Error::failed(Step::Listen, format!("eventfd: {e}")))?;
+        Ok(Self { socket, local, welcome, expected, rung: Arc::new(rung), pending, ready })
     }
 
     /// The address listened on; `[::]` stands for all addresses of both families.
@@ -104,9 +137,14 @@ impl Listener {
         self.local.port()
     }
 
-    /// The token that data connections must show from now on; without one they are refused.
-    pub fn expect(&mut self, token: Option<Token>) {
-        self.expected = token;
+    /// What data connections must show.
+    pub fn expected(&self) -> Expected {
+        self.expected.clone()
+    }
+
+    /// What ends a wait in [`Listener::next_unless_rung`] from another thread.
+    pub fn bell(&self) -> Bell {
+        Bell(self.rung.clone())
     }
 
     /// What comes next; `None` when `deadline` passed first. Without a deadline it waits until `stop` is set.
@@ -114,21 +152,32 @@ impl Listener {
     /// # Errors
     /// `stop` was set, or the port itself is of no use any more. No peer can cause one.
     pub fn next(&mut self, deadline: Option<Instant>, stop: &AtomicBool) -> Result<Option<Incoming>> {
-        let limit = Limit::until(deadline, Some(stop));
+        self.next_within(&Limit::until(deadline, Some(stop)))
+    }
+
+    /// The same, deaf to signals and so asleep all the time; `None` also when a bell has rung.
+    ///
+    /// # Errors
+    /// The port itself is of no use any more.
+    pub fn next_unless_rung(&mut self, deadline: Option<Instant>) -> Result<Option<Incoming>> {
+        self.next_within(&Limit::until(deadline, None))
+    }
+
+    fn next_within(&mut self, limit: &Limit<'_>) -> Result<Option<Incoming>> {
         let wrap = |e: io::Error| Error::failed(Step::Listen, format!("waiting for clients: {e}"));
         loop {
             if let Some(incoming) = self.ready.pop_front() {
                 return Ok(Some(incoming));
             }
             let greeting = self.pending.iter().map(Greeting::deadline).min();
-            let first = greeting.map_or(limit, |deadline| limit.at_most(deadline));
+            let first = greeting.map_or(*limit, |deadline| limit.at_most(deadline));
             if self.wait(&first).map_err(wrap)? == Wake::Stopped {
                 return Err(Error::interrupted(Step::Listen));
             }
             // Also when nothing came: a greeting whose time is up finds out itself.
             self.greet();
             self.accept().map_err(wrap)?;
-            if self.ready.is_empty() && limit.left().is_zero() {
+            if self.ready.is_empty() && (self.was_rung() || limit.left().is_zero()) {
                 return Ok(None);
             }
         }
@@ -136,9 +185,14 @@ impl Listener {
 
     fn wait(&self, limit: &Limit<'_>) -> io::Result<Wake> {
         let streams = self.pending.iter().map(|greeting| greeting.stream.as_fd());
-        let all = std::iter::once(self.socket.as_fd()).chain(streams);
+        let all = [self.socket.as_fd(), self.rung.as_fd()].into_iter().chain(streams);
         let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         limit.wait(&mut fds)
+    }
+
+    /// A bell has rung since the last look.
+    fn was_rung(&self) -> bool {
+        self.rung.read().is_ok()
     }
 
     /// Lets every pending connection say what it has to say.
@@ -150,7 +204,8 @@ impl Listener {
 
     fn advance(&mut self, mut greeting: Greeting) {
         let peer = greeting.peer;
-        match greeting.advance(&self.welcome, self.expected.as_ref()) {
+        let expected = self.expected.lock().clone();
+        match greeting.advance(&self.welcome, expected.as_ref()) {
             Outcome::Wait => self.pending.push_back(greeting),
             Outcome::Over => {}
             Outcome::Stray(reason) => self.ready.push_back(Incoming::Stray { peer, reason }),

@@ -29,6 +29,6 @@ mod tests;
 pub use connect::{LocalEnd, Target, connect, connect_data};
 pub use control::Control;
 pub use frame::MAX_FRAME;
-pub use listener::{Incoming, Listener};
+pub use listener::{Bell, Expected, Incoming, Listener};
 pub use messages::{Hello, Identity, Purpose, Token, Welcome};
 pub use preamble::PROTOCOL;

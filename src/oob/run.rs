@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Token;
 use crate::ops::Verb;
-use crate::plan::{Shape, Test, Transport};
+use crate::plan::{Shape, Test, Transport, Wait};
 use crate::result::{CpuUse, End, MachineCpu, Missing, ResultRow, RowInterval, Status};
 
 /// Client: what it came for.
@@ -37,6 +37,23 @@ pub struct Offer {
     pub core: Option<usize>,
     /// Both ends have one core to share: spinners yield.
     pub shares_core: bool,
+}
+
+/// Server: what a client hears before its offer, at once and again every few seconds until it is its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Busy {
+    /// Clients that are served before it, with the one that is measured now.
+    pub ahead: usize,
+}
+
+/// Server: its answer to a proposal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// It is the client's turn.
+    Offer(Offer),
+    /// It is not yet; another answer follows.
+    Busy(Busy),
 }
 
 /// Client: the whole test. Where RDMA is wanted, the facts of its port and the choice of the path follow.
@@ -72,6 +89,9 @@ pub enum Command {
         transport: Transport,
         /// Message size in bytes.
         size: u64,
+        /// How both ends wait; without it as the test says.
+        #[serde(default)]
+        wait: Option<Wait>,
     },
     /// Distributions of the intervals of the row that follows, as many as a message takes.
     Payloads(Vec<Option<String>>),

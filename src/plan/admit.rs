@@ -18,11 +18,19 @@ const DEEPEST: u32 = 1 << 16;
 /// Most work requests of a list, and most completions taken at once.
 const LONGEST_LIST: u32 = 1024;
 
-/// The refusal of a client whose test is another than the one served.
-pub fn other_test(verb: Verb, shape: Shape, wanted_verb: Verb, wanted_shape: Shape) -> Error {
-    let (served, wanted) = (binary(verb, shape), binary(wanted_verb, wanted_shape));
-    Error::failed(Step::Plan, format!("this server serves {served}, not {wanted}"))
-        .with_remedy(format!("run {wanted} there, or {served} here"))
+/// A server that serves `only` one test serves this one.
+///
+/// # Errors
+/// The refusal, with both names.
+pub fn serves(only: Option<(Verb, Shape)>, verb: Verb, shape: Shape) -> Result<()> {
+    let wanted = binary(verb, shape);
+    match only.map(|(verb, shape)| binary(verb, shape)) {
+        Some(served) if served != wanted => {
+            Err(Error::failed(Step::Plan, format!("this server serves {served}, not {wanted}"))
+                .with_remedy(format!("run {wanted} or `verbmark serve` there, or {served} here")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The refusal of a client that wants RDMA from a server without it.
@@ -32,15 +40,13 @@ pub fn tcp_only_server() -> Error {
 }
 
 impl Test {
-    /// Agrees to the test as a server started for `verb` and `shape`, or says why not.
+    /// Agrees to the test as a server that serves `only` one verb and shape, or any, or says why not.
     ///
     /// # Errors
     /// Another test than the one served, a value out of range, or RDMA asked of a server without it.
-    pub fn admit(&self, verb: Verb, shape: Shape, site: &Site) -> Result<()> {
+    pub fn admit(&self, only: Option<(Verb, Shape)>, site: &Site) -> Result<()> {
         let refuse = |message: String| Err(Error::failed(Step::Plan, message));
-        if binary(self.verb, self.shape) != binary(verb, shape) {
-            return Err(other_test(verb, shape, self.verb, self.shape));
-        }
+        serves(only, self.verb, self.shape)?;
         if site.tcp_only && self.measures(Transport::Rdma) {
             return Err(tcp_only_server());
         }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Shape, Test, Transport, Wait};
+use super::{Shape, Test, Transport};
 use crate::cli::{LoadArgs, MOST_RATE, MOST_SHARES, is_share};
 use crate::error::{Error, Result};
 use crate::measure::{Arrivals, Pace, Stop};
@@ -117,10 +117,11 @@ impl Load {
                 "use -c RC, or leave them away",
             );
         }
-        if self.is_open() && test.wait == Wait::Events {
+        if self.is_open() && test.sleeps() {
+            let option = if test.compare_waits { "--compare-wait" } else { "--events" };
             return refuse(
-                "--rate with --events: an open loop spins, since who sleeps is late".into(),
-                "leave --events away",
+                format!("--rate with {option}: an open loop spins, since who sleeps is late"),
+                &format!("leave {option} away"),
             );
         }
         if !self.rate_shares.is_empty() && test.sizes.len() != 1 {

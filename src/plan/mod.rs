@@ -4,7 +4,6 @@
 //! client makes it, the server admits it, and the result document records it.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -17,11 +16,13 @@ mod directions;
 mod load;
 mod resolve;
 mod service;
+mod site;
 mod tcp;
 
-pub use admit::{other_test, tcp_only_server};
+pub use admit::{serves, tcp_only_server};
 pub use load::Load;
 pub use resolve::resolve;
+pub use site::Site;
 pub use tcp::TcpOptions;
 
 pub use crate::cli::{HOP_LIMIT, MOST_THREADS};
@@ -86,8 +87,11 @@ pub struct Test {
     pub shape: Shape,
     /// Transport service of the queue pairs.
     pub connection: Connection,
-    /// How both ends wait, on RDMA and TCP alike.
+    /// How both ends wait, on RDMA and TCP alike; where both ways are compared, in the point under way.
     pub wait: Wait,
+    /// Each size is measured busy polling, and then with events.
+    #[serde(default)]
+    pub compare_waits: bool,
     /// Paths measured at each size, in this order.
     pub transports: Vec<Transport>,
     /// Message sizes in bytes, in the order measured; 1 to the smaller `max_msg_sz` of both ends.
@@ -174,6 +178,16 @@ impl Test {
         if self.bidirectional { 2 * self.threads } else { self.threads }
     }
 
+    /// The ways of waiting that are measured at each size, in this order.
+    pub fn waits(&self) -> Vec<Wait> {
+        if self.compare_waits { vec![Wait::Busy, Wait::Events] } else { vec![self.wait] }
+    }
+
+    /// Some point of it sleeps.
+    pub fn sleeps(&self) -> bool {
+        self.waits().contains(&Wait::Events)
+    }
+
     /// Whether a path is measured.
     pub fn measures(&self, transport: Transport) -> bool {
         self.transports.contains(&transport)
@@ -208,35 +222,6 @@ pub enum Role {
     Server,
     /// Both, in one process.
     Loopback,
-}
-
-/// What an end chooses for itself and does not tell.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Site {
-    /// Name of the RDMA device; `None` takes the first usable one.
-    pub device: Option<String>,
-    /// Port of the device, from 1.
-    pub port: u8,
-    /// Index in the port's GID table; `None` leaves the choice open.
-    pub gid_index: Option<u32>,
-    /// Index in the port's partition key table.
-    pub pkey_index: u16,
-    /// The emulated device will do if there is no other.
-    pub may_emulate: bool,
-    /// Core to run on; `None` leaves the choice open.
-    pub core: Option<usize>,
-    /// NUMA node of the buffers; `None` leaves it to the kernel, which takes that of the core.
-    pub numa: Option<u32>,
-    /// Port of the control connection.
-    pub control_port: u16,
-    /// Local address of the control connection.
-    pub bind: Option<IpAddr>,
-    /// Longest wait for a server to appear.
-    pub connect_timeout: Duration,
-    /// As a server: open no device and refuse RDMA.
-    pub tcp_only: bool,
-    /// Say what was chosen and why.
-    pub verbose: bool,
 }
 
 /// Where results go, besides the table.

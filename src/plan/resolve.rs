@@ -68,18 +68,9 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
     outputs.check()?;
     let ignored = if role == Role::Server { client_options } else { Vec::new() };
     let site = Site {
-        device: args.endpoint.device,
-        port: args.endpoint.ib_port,
-        gid_index: args.endpoint.gid_index,
-        pkey_index: args.endpoint.pkey_index,
         may_emulate: role == Role::Loopback,
-        core: args.endpoint.cpu,
-        numa: args.endpoint.numa,
-        control_port: args.endpoint.port,
-        bind: args.endpoint.bind,
-        connect_timeout: args.endpoint.connect_timeout,
-        tcp_only: args.shape.tcp_only,
-        verbose: args.output.verbose,
+        connect_timeout: args.reach.connect_timeout,
+        ..Site::of_server(args.endpoint, args.shape.tcp_only, args.output.verbose)
     };
     Ok(Plan {
         role,
@@ -142,6 +133,7 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
         shape,
         connection,
         wait: if args.shape.events { Wait::Events } else { Wait::Busy },
+        compare_waits: args.shape.compare_wait,
         transports,
         sizes,
         stop,
@@ -231,12 +223,12 @@ impl Test {
             )
             .with_remedy("leave them away, or use the bandwidth test"));
         }
-        if self.shape == Shape::Latency && facts.arrival == Arrival::LastByte && self.wait == Wait::Events {
+        if self.shape == Shape::Latency && facts.arrival == Arrival::LastByte && self.sleeps() {
             return Err(Error::usage(format!(
                 "a {} has no completion at its target, so that none can wake it",
                 self.verb
             ))
-            .with_remedy("leave --events away, or use write_imm_lat"));
+            .with_remedy("leave --events and --compare-wait away, or use write_imm_lat"));
         }
         if self.relaxed_ordering && self.shape == Shape::Latency && facts.arrival == Arrival::LastByte {
             return Err(Error::usage(format!(
@@ -367,6 +359,7 @@ mod tests {
         for (verb, shape, line, word) in [
             (Verb::Send, Shape::Bandwidth, "-t 8 -Q 9", "-Q 9"),
             (Verb::Write, Shape::Latency, "--events", "no completion"),
+            (Verb::Write, Shape::Latency, "--compare-wait", "no completion"),
             (Verb::Read, Shape::Latency, "-I 64", "-I"),
             (Verb::Write, Shape::Bandwidth, "-t 8 -l 9 -Q 1", "-l 9"),
             (Verb::Write, Shape::Latency, "-l 2", "-l"),
@@ -376,6 +369,7 @@ mod tests {
             (Verb::Write, Shape::Latency, "--depth 129", "-t 128"),
             (Verb::Send, Shape::Latency, "-r 8 --depth 9", "-r 8"),
             (Verb::Send, Shape::Latency, "--rate 1k --events", "--events"),
+            (Verb::Send, Shape::Latency, "--rate 1k --compare-wait", "--compare-wait"),
             (Verb::Send, Shape::Latency, "--rate-sweep 50% --events", "--events"),
             (Verb::Send, Shape::Latency, "--rate 0.1", "--stall-timeout"),
             (Verb::Send, Shape::Latency, "--rate 1 --arrivals poisson -D 2", "--stall-timeout"),

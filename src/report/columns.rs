@@ -82,13 +82,14 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// The columns of a table for `sizes`, without those that `width` has no room for.
-    pub fn new(shape: Shape, size_width: usize, width: Option<usize>) -> Self {
+    /// The columns of a table whose sizes and names of paths take so much, without those that `width` has no room for.
+    pub fn new(shape: Shape, size_width: usize, path_width: usize, width: Option<usize>) -> Self {
         let mut columns = match shape {
             Shape::Latency => LATENCY.to_vec(),
             Shape::Bandwidth => BANDWIDTH.to_vec(),
         };
         columns[0].width = columns[0].width.max(size_width);
+        columns[1].width = columns[1].width.max(path_width);
         let fits = |columns: &[Column], gap: usize| {
             let total: usize = columns.iter().map(|c| c.gaps[gap] + c.width).sum();
             width.is_none_or(|width| total <= width)
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_least_important_columns_go_first() {
-        let titles = |shape, width| Columns::new(shape, 6, width).titles();
+        let titles = |shape, width| Columns::new(shape, 6, 4, width).titles();
         let words =
             |shape, width| titles(shape, Some(width)).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(words(Shape::Latency, 80), "size transport samples min p50 p99 p99.9 max");

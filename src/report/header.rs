@@ -31,6 +31,7 @@ pub fn lines(document: &Document, width: Option<usize>) -> String {
 /// How messages were sent: connection, waiting, depth.
 fn how(test: &TestRecord) -> String {
     let wait = match test.wait {
+        _ if test.compare_waits => "busy polling and events",
         Wait::Busy => "busy polling",
         Wait::Events => "events",
     };
@@ -135,6 +136,7 @@ fn tcp(document: &Document, test: &TestRecord) -> String {
         None => " (not known to be the same link)",
     };
     let wait = match test.wait {
+        _ if test.compare_waits => "spinning and blocking",
         Wait::Busy => "spinning",
         Wait::Events => "blocking",
     };

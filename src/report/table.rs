@@ -7,7 +7,7 @@ use super::numbers::{NONE, count, ratio, seconds, significant};
 use super::text::{labelled, wrap};
 use super::uncertainty;
 use crate::result::{
-    Basis, Comparison, Device, Document, End, Floor, MachineCpu, ResultRow, Shape, Side, Status, Transport,
+    Basis, Comparison, CpuUse, Device, Document, End, Floor, MachineCpu, ResultRow, Shape, Side, Status,
     Wait, comparison,
 };
 use crate::units::format_size;
@@ -15,8 +15,8 @@ use crate::units::format_size;
 /// The whole table of a document, no line wider than `width` where words allow it.
 pub fn render(document: &Document, width: Option<usize>) -> String {
     let table = Table::new(document, width);
-    let points = document.results.chunk_by(|a, b| a.point.is_beside(&b.point));
-    let rows: String = points.map(|rows| table.point(rows)).collect();
+    let groups = document.results.chunk_by(|a, b| a.point.is_grouped_with(&b.point));
+    let rows: String = groups.map(|rows| table.point(rows)).collect();
     format!("{}{rows}{}", table.header(), table.footer(document))
 }
 
@@ -31,6 +31,8 @@ pub struct Table {
     width: Option<usize>,
     emulated: bool,
     same_host: bool,
+    /// Both ways of waiting are shown.
+    compares_waits: bool,
     /// Each row has lines of what it cost the CPUs.
     cpu_report: bool,
     /// What both machines did at rest, the client's first.
@@ -47,7 +49,9 @@ impl Table {
         let sizes = document.test.iter().flat_map(|test| test.sizes_bytes.iter().copied());
         let sizes = sizes.chain(document.results.iter().map(|row| row.size_bytes));
         let size_width = sizes.map(|size| format_size(size).len()).max().unwrap_or_default();
-        let columns = shape.map(|shape| Columns::new(shape, size_width, width));
+        let compares_waits = document.test.as_ref().is_some_and(|test| test.compare_waits);
+        let path_width = if compares_waits { "rdma events".len() } else { 0 };
+        let columns = shape.map(|shape| Columns::new(shape, size_width, path_width, width));
         let mut header = header::lines(document, width);
         if let Some(columns) = &columns {
             header += "\n";
@@ -60,6 +64,7 @@ impl Table {
             width,
             emulated: document.is_emulated(),
             same_host: document.same_host == Some(true),
+            compares_waits,
             cpu_report: document.test.as_ref().is_some_and(|test| test.cpu_report),
             resting: cpu::resting(document),
         }
@@ -70,19 +75,29 @@ impl Table {
         &self.header
     }
 
-    /// The rows of one point, and their ratio when there are two to compare.
+    /// The rows of one point, in each way of waiting, with their ratio where there are two to compare.
     pub fn point(&self, rows: &[ResultRow]) -> String {
+        let pairs = rows.chunk_by(|a, b| a.point.is_beside(&b.point));
+        pairs.enumerate().map(|(index, rows)| self.pair(rows, index == 0)).collect()
+    }
+
+    /// The rows of one way of waiting, and their ratio. The first of a point show its size.
+    fn pair(&self, rows: &[ResultRow], is_first: bool) -> String {
         let Some(columns) = &self.columns else {
             return String::new();
         };
         let mut out = String::new();
         for (index, row) in rows.iter().enumerate() {
             out += &columns.line(|cell, width| match cell {
-                Cell::Size if index > 0 => String::new(),
+                Cell::Size if index > 0 || !is_first => String::new(),
+                Cell::Transport => row.path(self.compares_waits).into(),
                 _ => value(row, cell, width),
             });
-            let costs =
-                if self.cpu_report { cpu::lines(row, self.resting, self.same_host) } else { Vec::new() };
+            let costs = match (self.cpu_report, self.compares_waits && !columns.show(Cell::CpuClient)) {
+                (true, _) => cpu::lines(row, self.resting, self.same_host),
+                (false, true) => vec![both_cpus(row)],
+                (false, false) => Vec::new(),
+            };
             for detail in details(row, self.basis).into_iter().chain(costs) {
                 let indent = columns.indent();
                 out += &wrap(&format!("{:indent$}{detail}", ""), indent, self.width);
@@ -130,7 +145,8 @@ impl Table {
         }
         let busy = document.test.as_ref().is_some_and(|test| test.wait == Wait::Busy);
         let cpu = document.results.iter().any(|row| row.cpu.client.is_some() || row.cpu.server.is_some());
-        if busy && cpu && self.columns.as_ref().is_some_and(|columns| columns.show(Cell::CpuClient)) {
+        let shows_cpu = self.columns.as_ref().is_some_and(|columns| columns.show(Cell::CpuClient));
+        if busy && cpu && (shows_cpu || self.compares_waits) {
             say("cpu", "busy polling occupies a whole core; its waiting is counted in cpu ns/msg");
         }
         if let Some(text) = cpu::evidence(document).filter(|_| self.cpu_report) {
@@ -155,7 +171,7 @@ fn value(row: &ResultRow, cell: Cell, width: usize) -> String {
     let bytes_per_s = bandwidth.and_then(|b| b.bytes_per_s);
     match cell {
         Cell::Size => format_size(row.size_bytes),
-        Cell::Transport => transport(row.transport).into(),
+        Cell::Transport => row.path(false).into(),
         Cell::Samples => count(latency.map(|l| l.samples), width),
         Cell::Min => us(latency.map(|l| l.min)),
         Cell::P50 => us(latency.and_then(|l| l.p50)),
@@ -218,6 +234,12 @@ fn compare(compared: &[Comparison], cell: Cell, flag: &str) -> String {
     };
     let tcp_over_rdma = of(metric).and_then(|compared| compared.tcp_over_rdma);
     ratio(if latency { tcp_over_rdma } else { tcp_over_rdma.map(f64::recip) })
+}
+
+/// What each end used for a message, where it has no column.
+fn both_cpus(row: &ResultRow) -> String {
+    let of = |cpu: Option<CpuUse>| per_message(cpu.and_then(|cpu| cpu.ns_per_message), 15);
+    format!("cpu client {}, server {} ns/msg", of(row.cpu.client), of(row.cpu.server))
 }
 
 /// What belongs to a row and has no column.
@@ -300,12 +322,4 @@ fn floor(floor: &Floor) -> Option<String> {
         None => NONE.into(),
     };
     Some(format!("from core to core {}, the loop itself {}", us(floor.core_to_core_ns), us(floor.loop_ns)))
-}
-
-/// A transport's name.
-fn transport(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Rdma => "rdma",
-        Transport::Tcp => "tcp",
-    }
 }

@@ -1,7 +1,7 @@
 //! What of the numbers is the tool's own, in one line.
 
 use super::numbers::significant;
-use crate::result::{ResultRow, Transport};
+use crate::result::ResultRow;
 use crate::units::format_size;
 
 /// The line for all rows of a table: what one reading of the clock and one turn of the loop cost, and how far what is
@@ -16,12 +16,9 @@ pub fn line(rows: &[ResultRow]) -> Option<String> {
     let ppm = rows.iter().filter_map(|row| row.uncertainty.calibration_ppm).map(f64::abs).reduce(f64::max);
     parts.extend(ppm.map(|ppm| format!("clock rate {} ppm", significant(Some(ppm), 9))));
     parts.extend(widest(rows).map(|(row, relative)| {
-        let transport = match row.transport {
-            Transport::Rdma => "rdma",
-            Transport::Tcp => "tcp",
-        };
+        let path = row.path(rows.iter().any(|other| other.point.wait != row.point.wait));
         let most = if rows.len() > 1 { " at most" } else { "" };
-        format!("medians +-{}{most} ({} {transport})", percent(relative), format_size(row.size_bytes))
+        format!("medians +-{}{most} ({} {path})", percent(relative), format_size(row.size_bytes))
     }));
     (!parts.is_empty()).then(|| parts.join(", "))
 }

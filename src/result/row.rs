@@ -44,6 +44,11 @@ impl Point {
         *self == Self { qps: self.qps, ..*other }
     }
 
+    /// Beside it in a table: the same point but for the queue pairs and the way of waiting.
+    pub fn is_grouped_with(&self, other: &Self) -> bool {
+        self.is_beside(&Self { wait: self.wait, ..*other })
+    }
+
     /// A name that is the same in every run of this point, so that rows of two runs can be matched:
     /// `rdma/64B/qps1/depth1/threads1/busy/unidirectional`, with `/rate1000` for an open loop.
     pub fn id(&self, transport: Transport) -> String {
@@ -183,6 +188,16 @@ impl ResultRow {
 }
 
 impl ResultRow {
+    /// The path in words; with how it was waited on where the ways of waiting are `compared`.
+    pub fn path(&self, compared: bool) -> &'static str {
+        match (self.transport, self.point.wait) {
+            (Transport::Rdma, Wait::Events) if compared => "rdma events",
+            (Transport::Tcp, Wait::Events) if compared => "tcp events",
+            (Transport::Rdma, _) => "rdma",
+            (Transport::Tcp, _) => "tcp",
+        }
+    }
+
     /// Takes the distributions of the intervals out: they may be too large for a message to the other end.
     pub fn take_interval_payloads(&mut self) -> Vec<Option<String>> {
         self.intervals.iter_mut().map(|interval| interval.payload.take()).collect()

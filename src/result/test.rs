@@ -17,8 +17,11 @@ pub struct TestRecord {
     pub shape: Shape,
     /// Transport service of the queue pairs.
     pub connection: Connection,
-    /// How both ends wait.
+    /// How both ends wait; each row's point says how it was measured.
     pub wait: Wait,
+    /// Each size was measured in both ways of waiting, this one first.
+    #[serde(default)]
+    pub compare_waits: bool,
     /// Paths measured at each size, in this order.
     pub transports: Vec<Transport>,
     /// Message sizes in the order measured.
@@ -130,7 +133,8 @@ impl From<&Test> for TestRecord {
             verb,
             shape,
             connection,
-            wait,
+            wait: _,
+            compare_waits,
             transports,
             sizes,
             stop,
@@ -172,7 +176,8 @@ impl From<&Test> for TestRecord {
             op: *verb,
             shape: *shape,
             connection: *connection,
-            wait: *wait,
+            wait: test.waits()[0],
+            compare_waits: *compare_waits,
             transports: transports.clone(),
             sizes_bytes: sizes.clone(),
             stop: (*stop).into(),

@@ -11,9 +11,9 @@ use super::{Process, ends, rest};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{Clock, floor};
-use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
+use crate::oob::run::{Accept, Answer, Busy, Command, Offer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
-use crate::plan::{Connection, Plan, Role, Shape, Side, Test, Transport};
+use crate::plan::{Connection, Plan, Role, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, ResultRow, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
@@ -131,7 +131,7 @@ impl Session<'_> {
             server_core: self.plan.server_core,
             run_id: document.run_id.clone(),
         })?;
-        let offer: Offer = control.recv("the server's offer", STEP)?;
+        let offer = self.await_turn(control)?;
         let agreed = match port {
             Some(port) => Some(self.choose_path(control, port, &mut test)?),
             None => None,
@@ -184,6 +184,24 @@ impl Session<'_> {
         }
         establish::introduce(control, document)?;
         Ok(Agreement { test, paths, clock, shares_core: offer.shares_core || has_twins(&self.cores) })
+    }
+
+    /// Waits for the server's offer. A server that is busy says so every few seconds.
+    fn await_turn(&self, control: &mut Control) -> Result<Offer> {
+        let mut told = None;
+        loop {
+            match control.recv("the server's offer", STEP)? {
+                Answer::Offer(offer) => return Ok(offer),
+                Answer::Busy(Busy { ahead }) if told == Some(ahead) => {}
+                Answer::Busy(Busy { ahead }) => {
+                    told = Some(ahead);
+                    let server = control.peer_addr();
+                    self.process
+                        .observer
+                        .say(&format!("{server} is busy: {ahead} ahead of this client, waiting"));
+                }
+            }
+        }
     }
 
     /// Chooses the path, and cuts a sweep to what both devices take.
@@ -281,17 +299,21 @@ impl Session<'_> {
         self.process.observer.connected(document);
         let (sizes, load) = (lane.test.sizes.clone(), lane.test.load.clone());
         let transports = lane.test.transports.clone();
-        let of = sizes.len() * transports.len() * (1 + load.rate_shares.len());
+        let waits = lane.test.waits();
+        let of = sizes.len() * transports.len() * waits.len() * (1 + load.rate_shares.len());
         let mut run = Run { lane, paths, document, loop_ns, of };
         for size in sizes {
             let mut rates = Vec::new();
-            for &transport in &transports {
-                rates.push(self.point(&mut run, Place { transport, size, rate: load.rate_per_s })?);
+            for &wait in &waits {
+                for &transport in &transports {
+                    let place = Place { transport, size, wait, rate: load.rate_per_s };
+                    rates.push(self.point(&mut run, place)?);
+                }
             }
             for share in &load.rate_shares {
                 for (&transport, closed) in transports.iter().zip(&rates) {
                     let rate = Some(three_digits(closed.unwrap_or(0.0) * share));
-                    self.point(&mut run, Place { transport, size, rate })?;
+                    self.point(&mut run, Place { transport, size, wait: Wait::Busy, rate })?;
                 }
             }
         }
@@ -304,7 +326,7 @@ impl Session<'_> {
     /// Measures a point, and returns the rate it achieved.
     fn point(&self, run: &mut Run<'_>, place: Place) -> Result<Option<f64>> {
         let Run { lane, paths, document, loop_ns, of } = run;
-        let (Place { transport, size, rate }, observer) = (place, self.process.observer);
+        let (Place { transport, size, wait, rate }, observer) = (place, self.process.observer);
         if let Some(rate) = rate {
             lane.test
                 .check_rate(rate)
@@ -312,7 +334,9 @@ impl Session<'_> {
         }
         observer.measuring(&self.name(place), document.results.len(), *of);
         lane.control.set_step(Step::Measure);
-        lane.control.send(&Command::Point { transport, size })?;
+        lane.test.wait = wait;
+        paths.wait_as(wait)?;
+        lane.control.send(&Command::Point { transport, size, wait: Some(wait) })?;
         let mut recorder = Recorder { offered_per_s: rate, ..Recorder::default() };
         let point = AtClient { lane, paths, transport, size, recorder: &mut recorder };
         let outcome = point.run();
@@ -343,7 +367,8 @@ impl Session<'_> {
             Transport::Tcp => "tcp",
         };
         let rate = place.rate.map(|rate| format!(" at {}/s", format_rate(rate))).unwrap_or_default();
-        format!("{} {} over {path}{rate}", self.plan.test.binary(), format_size(place.size))
+        let wait = if place.wait == Wait::Events { " with events" } else { "" };
+        format!("{} {} over {path}{rate}{wait}", self.plan.test.binary(), format_size(place.size))
     }
 }
 
@@ -362,6 +387,7 @@ struct Run<'a> {
 struct Place {
     transport: Transport,
     size: u64,
+    wait: Wait,
     /// Of an open loop.
     rate: Option<f64>,
 }

@@ -7,7 +7,7 @@ use super::lane::STEP;
 use crate::error::{Error, Result, Step};
 use crate::oob::Control;
 use crate::oob::run::Introduction;
-use crate::plan::{Side, Test};
+use crate::plan::{Side, Test, Wait};
 use crate::result::{Buffers, Document, Missing};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
@@ -22,6 +22,16 @@ pub struct Paths {
     /// Connected socket of each thread; where messages go both ways, one for those of the client and one for those of the
     /// server.
     pub tcp: Vec<Tcp>,
+}
+
+impl Paths {
+    /// Waits this way on all of them from here on.
+    ///
+    /// # Errors
+    /// As [`Tcp::wait_as`]; queue pairs of a test that sleeps anywhere can be waited on either way.
+    pub fn wait_as(&self, wait: Wait) -> Result<()> {
+        self.tcp.iter().try_for_each(|tcp| tcp.wait_as(wait))
+    }
 }
 
 /// The path's choice, and the port facts it was made from: ours and the other end's.

@@ -8,6 +8,7 @@ use crate::plan::{Plan, Role};
 use crate::result::{Document, Tool};
 
 mod at_client;
+mod at_server;
 mod both;
 mod client;
 mod ends;
@@ -20,9 +21,12 @@ mod phase;
 mod pipeline;
 mod rest;
 mod row;
+mod serve;
 mod server;
 mod team;
 mod threads;
+
+pub use serve::{Ending, serve};
 
 /// What a session tells while it runs. Called between measurements, never inside one.
 pub trait Observer: Sync {

@@ -129,7 +129,7 @@ pub fn row(
 
 /// The first `rows` rows of a run end with all rows of a point. Each path has its own rates in a sweep.
 pub fn ends_point(test: &Test, rows: usize) -> bool {
-    let paths = test.transports.len();
+    let paths = test.transports.len() * test.waits().len();
     rows.is_multiple_of(paths) || (!test.load.rate_shares.is_empty() && rows > paths)
 }
 
@@ -196,10 +196,7 @@ pub fn disturbances(document: &mut Document, row: &mut ResultRow) {
     for reason in &row.validity.reasons {
         document.warn("disturbed", format!("{}: {reason}", row.id));
     }
-    let path = match row.transport {
-        Transport::Rdma => "rdma",
-        Transport::Tcp => "tcp",
-    };
+    let path = row.path(document.test.as_ref().is_some_and(|test| test.compare_waits));
     let size = crate::units::format_size(row.size_bytes);
     if let Some(share) =
         row.overlap.as_ref().and_then(|overlap| overlap.share).filter(|share| *share < TOGETHER)

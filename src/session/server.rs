@@ -1,24 +1,26 @@
 //! The server's session: it waits for a client, agrees to its test, and does what the client asks for.
 
-use std::time::Instant;
+use std::net::TcpStream;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
+use super::at_server::AtServer;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, PollCosts, STEP};
 use super::row::ends_point;
-use super::{Process, both, client, ends, lossy, phase, rest, threads};
+use super::{Process, both, client, ends, rest};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
-use crate::measure::{Clock, Sink, Sleep, Spin, Waiting};
+use crate::measure::Clock;
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
 use crate::oob::{Control, Identity, Incoming, Listener, Token};
-use crate::ops::{Arrival, Op, Peer, Visitor};
-use crate::plan::{self, Connection, MOST_THREADS, Plan, Shape, Side, Test, Transport, Wait};
+use crate::ops::Verb;
+use crate::plan::{self, MOST_THREADS, Plan, Shape, Side, Site, Test, Transport};
 use crate::result::{Document, Status, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
-use crate::transport::rdma::{self, Port};
+use crate::transport::rdma::Port;
 use crate::transport::tcp;
-use crate::transport::{Aside, Counted, Gaps, Payload};
 
 /// Serves one test. Strangers and refused clients do not end it.
 ///
@@ -27,32 +29,24 @@ use crate::transport::{Aside, Counted, Gaps, Payload};
 pub fn run(plan: &Plan, process: &Process<'_>, document: &mut Document) -> Result<()> {
     let port = if plan.site.tcp_only { None } else { Some(Port::open(&plan.site)?) };
     let mut server = Server::listen(plan, process, port, document)?;
-    let address = server.listener.local_addr();
-    process.observer.say(&format!("listening on {} port {}", address.ip(), address.port()));
+    say_where(process, &server.listener);
     if !plan.ignored.is_empty() {
         process.observer.say(&format!("ignored, since the client decides them: {}", plan.ignored.join(" ")));
     }
     server.serve_one(document)
 }
 
-/// A listening server.
-pub struct Server<'a> {
-    plan: &'a Plan,
-    process: &'a Process<'a>,
-    port: Option<Port>,
-    /// The port clients connect to.
-    pub listener: Listener,
-    cores: Cores,
+/// Says where clients find it, in a line that scripts wait for.
+pub fn say_where(process: &Process<'_>, listener: &Listener) {
+    let address = listener.local_addr();
+    process.observer.say(&format!("listening on {} port {}", address.ip(), address.port()));
 }
 
-/// What was agreed with a client.
-struct Agreement {
-    control: Control,
-    test: Test,
-    token: Token,
-    agreed: Option<Agreed>,
-    cores: Vec<usize>,
-    shares_core: bool,
+/// A server of one test, listening.
+pub struct Server<'a> {
+    end: ServerEnd<'a>,
+    /// The port clients connect to.
+    pub listener: Listener,
 }
 
 impl<'a> Server<'a> {
@@ -71,7 +65,8 @@ impl<'a> Server<'a> {
         memory::check_node(plan.site.numa)?;
         let cores = Cores::read(port.as_ref().map(|port| port.device().name()))?;
         let listener = Listener::bind(plan.site.bind, plan.site.control_port, identity)?;
-        Ok(Self { plan, process, port, listener, cores })
+        let only = Some((plan.test.verb, plan.test.shape));
+        Ok(Self { end: ServerEnd { site: &plan.site, only, process, port, cores }, listener })
     }
 
     /// Serves the first client whose test can be run.
@@ -79,50 +74,15 @@ impl<'a> Server<'a> {
     /// # Errors
     /// Why the run ended before its end.
     pub fn serve_one(&mut self, document: &mut Document) -> Result<()> {
-        let agreement = self.agree(document)?;
-        let Agreement { control, test, token, agreed, cores, shares_core } = agreement;
-        let core = cores.first().copied();
-        document.test = Some(TestRecord::from(&test));
-        if let Some(end) = &mut document.local {
-            end.core = core;
-            end.numa_node = core.and_then(host::node_of_core);
-        }
-        let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
-        let clock = Clock::calibrate(self.process.epoch, clocksource.as_deref());
-        if let Some(end) = &mut document.local {
-            ends::add_clock(end, &clock);
-        }
-        let device = self.port.as_ref().map(|port| (port.context().clone(), port.number()));
-        let signalled = self.process.signalled;
-        let mut lane = Lane {
-            control,
-            test,
-            clock,
-            cores,
-            shares_core,
-            signalled,
-            device,
-            sockets: Vec::new(),
-            poll_costs: PollCosts::default(),
-        };
-        let outcome = self.carry_out(&mut lane, &token, agreed.as_ref(), core, document);
-        if let Err(error) = &outcome {
-            lane.control.send_error(error);
-        }
-        outcome
-    }
-
-    /// Waits for a client with a test that can be run.
-    fn agree(&mut self, document: &mut Document) -> Result<Agreement> {
-        let observer = self.process.observer;
+        let (end, observer) = (&self.end, self.end.process.observer);
         loop {
-            match self.listener.next(None, self.process.signalled)? {
+            match self.listener.next(None, end.process.signalled)? {
                 Some(Incoming::Control { mut control, hello }) => {
                     let peer = control.peer_addr();
-                    match self.negotiate(&mut control, &hello.identity, document) {
-                        Ok(agree) => return Ok(agree(control)),
+                    match end.negotiate(&mut control, &hello.identity, &mut self.listener, document) {
+                        Ok(agreement) => return end.serve(control, agreement, &mut self.listener, document),
                         Err(error) => {
-                            control.send_error(&error);
+                            control.send_error(&as_told(&error));
                             if error.kind == Kind::Interrupted {
                                 return Err(error);
                             }
@@ -137,21 +97,88 @@ impl<'a> Server<'a> {
             }
         }
     }
+}
 
+/// An error of this server as its client reads it.
+pub fn as_told(error: &Error) -> Error {
+    match error.kind {
+        Kind::Interrupted => Error { message: "the server was stopped by a signal".into(), ..error.clone() },
+        _ => error.clone(),
+    }
+}
+
+/// Where the data connections of a run come from.
+pub trait Entrance {
+    /// From now on they must show this token; without one they are refused.
+    fn expect(&mut self, token: Option<Token>);
+
+    /// The next one; `None` when `deadline` passed first.
+    ///
+    /// # Errors
+    /// `stop` was set, or there are no more.
+    fn data(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<Option<TcpStream>>;
+}
+
+impl Entrance for Listener {
+    fn expect(&mut self, token: Option<Token>) {
+        self.expected().set(token);
+    }
+
+    fn data(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<Option<TcpStream>> {
+        loop {
+            match self.next(Some(deadline), stop)? {
+                Some(Incoming::Data { stream, .. }) => return Ok(Some(stream)),
+                Some(Incoming::Control { mut control, .. }) => {
+                    control.send_error(&Error::failed(Step::Plan, "this server is busy with another client"));
+                }
+                Some(Incoming::Stray { .. }) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+/// This end, as it serves one client.
+pub struct ServerEnd<'a> {
+    /// Its own choices.
+    pub site: &'a Site,
+    /// The only test it serves; `None` serves any.
+    pub only: Option<(Verb, Shape)>,
+    pub process: &'a Process<'a>,
+    /// `None` refuses RDMA.
+    pub port: Option<Port>,
+    /// Those it may use.
+    pub cores: Cores,
+}
+
+/// What was agreed with a client.
+pub struct Agreement {
+    /// Completely decided.
+    pub test: Test,
+    agreed: Option<Agreed>,
+    /// Of this end's threads.
+    pub cores: Vec<usize>,
+    /// Of the client's, where that is on this host.
+    pub taken: Vec<usize>,
+    shares_core: bool,
+}
+
+impl ServerEnd<'_> {
     /// Hears what a client wants. On success the client holds our agreement, and the run has begun.
-    fn negotiate(
+    ///
+    /// # Errors
+    /// Why it is not served; the client is to be told.
+    pub fn negotiate(
         &self,
         control: &mut Control,
         identity: &Identity,
+        entrance: &mut impl Entrance,
         document: &mut Document,
-    ) -> Result<impl FnOnce(Control) -> Agreement + use<>> {
+    ) -> Result<Agreement> {
         control.set_step(Step::Plan);
         control.set_stop(Some(self.process.signalled));
         let proposal: Proposal = control.recv("the client's proposal", STEP)?;
-        let (verb, shape) = (self.plan.test.verb, self.plan.test.shape);
-        if plan::binary(proposal.verb, proposal.shape) != plan::binary(verb, shape) {
-            return Err(plan::other_test(verb, shape, proposal.verb, proposal.shape));
-        }
+        plan::serves(self.only, proposal.verb, proposal.shape)?;
         let wants_rdma = proposal.transports.contains(&Transport::Rdma);
         if wants_rdma && self.port.is_none() {
             return Err(plan::tcp_only_server());
@@ -159,7 +186,7 @@ impl<'a> Server<'a> {
         let boot_id = document.local.as_ref().and_then(|end| end.machine.boot_id.as_ref());
         let is_here = boot_id.is_some() && boot_id == identity.boot_id.as_ref();
         let taken = if is_here { proposal.cores } else { Vec::new() };
-        let first = match self.plan.site.core.or(proposal.server_core) {
+        let first = match self.site.core.or(proposal.server_core) {
             Some(core) => Some(self.cores.given(core, &taken).map_err(|error| error.at(Step::Plan))?.core),
             None => None,
         };
@@ -186,21 +213,66 @@ impl<'a> Server<'a> {
             }
             None => None,
         };
-        test.admit(verb, shape, &self.plan.site)?;
+        test.admit(self.only, self.site)?;
         memory::check(&test, self.port.as_ref().filter(|_| wants_rdma))?;
         tcp::check(&test)?;
         let token = Token::random()?;
-        control.send(&Accept { token: token.clone() })?;
+        // The client comes with it as soon as it knows it.
+        entrance.expect(test.measures(Transport::Tcp).then(|| token.clone()));
+        control.send(&Accept { token })?;
         document.run_id = proposal.run_id;
-        Ok(move |control| Agreement { control, test, token, agreed, cores, shares_core })
+        Ok(Agreement { test, agreed, cores, taken, shares_core })
+    }
+
+    /// Does what was agreed with a client.
+    ///
+    /// # Errors
+    /// Why the run ended before its end; the client has been told.
+    pub fn serve(
+        &self,
+        control: Control,
+        agreement: Agreement,
+        entrance: &mut impl Entrance,
+        document: &mut Document,
+    ) -> Result<()> {
+        let Agreement { test, agreed, cores, shares_core, .. } = agreement;
+        let core = cores.first().copied();
+        document.test = Some(TestRecord::from(&test));
+        if let Some(end) = &mut document.local {
+            end.core = core;
+            end.numa_node = core.and_then(host::node_of_core);
+        }
+        let clocksource = document.local.as_ref().and_then(|end| end.machine.clocksource.clone());
+        let clock = Clock::calibrate(self.process.epoch, clocksource.as_deref());
+        if let Some(end) = &mut document.local {
+            ends::add_clock(end, &clock);
+        }
+        let device = self.port.as_ref().map(|port| (port.context().clone(), port.number()));
+        let signalled = self.process.signalled;
+        let mut lane = Lane {
+            control,
+            test,
+            clock,
+            cores,
+            shares_core,
+            signalled,
+            device,
+            sockets: Vec::new(),
+            poll_costs: PollCosts::default(),
+        };
+        let outcome = self.carry_out(&mut lane, agreed.as_ref(), core, entrance, document);
+        if let Err(error) = &outcome {
+            lane.control.send_error(&as_told(error));
+        }
+        outcome
     }
 
     fn carry_out(
-        &mut self,
+        &self,
         lane: &mut Lane,
-        token: &Token,
         agreed: Option<&Agreed>,
         core: Option<usize>,
+        entrance: &mut impl Entrance,
         document: &mut Document,
     ) -> Result<()> {
         if let Some(core) = core {
@@ -208,8 +280,7 @@ impl<'a> Server<'a> {
         }
         let mut paths = Paths::default();
         let test = lane.test.clone();
-        establish::note_buffers(document, &test, self.plan.site.numa)?;
-        self.listener.expect(test.measures(Transport::Tcp).then(|| token.clone()));
+        establish::note_buffers(document, &test, self.site.numa)?;
         if let (Some(port), Some(agreed)) = (&self.port, agreed) {
             paths.rdma = establish::connect_all(&mut lane.control, port, &test, Side::Server, agreed)?;
             establish::note_path(document, port, agreed, &paths.rdma);
@@ -218,8 +289,8 @@ impl<'a> Server<'a> {
         }
         if test.measures(Transport::Tcp) {
             for _ in 0..test.connections() {
-                let stream = self.accept_data(lane)?;
-                let (control, numa) = (&mut lane.control, self.plan.site.numa);
+                let stream = self.accept_data(lane, entrance)?;
+                let (control, numa) = (&mut lane.control, self.site.numa);
                 let tcp = establish::connect_tcp(control, stream, &test, Side::Server, numa)?;
                 lane.sockets.extend(tcp.stream().try_clone());
                 paths.tcp.push(tcp);
@@ -237,18 +308,14 @@ impl<'a> Server<'a> {
     }
 
     /// Waits for the client's data connection. The client may say that it gives up instead.
-    fn accept_data(&mut self, lane: &mut Lane) -> Result<std::net::TcpStream> {
+    fn accept_data(&self, lane: &mut Lane, entrance: &mut impl Entrance) -> Result<TcpStream> {
         lane.control.set_step(Step::TcpConnect);
         let deadline = Instant::now() + 2 * STEP;
         loop {
             let slice = (Instant::now() + STEP / 100).min(deadline);
-            match self.listener.next(Some(slice), self.process.signalled)? {
-                Some(Incoming::Data { stream, .. }) => return Ok(stream),
-                Some(Incoming::Control { mut control, .. }) => {
-                    control.send_error(&Error::failed(Step::Plan, "this server is busy with another client"));
-                }
-                Some(Incoming::Stray { .. }) => {}
-                None if lane.control.wait_readable(std::time::Duration::ZERO)? => {
+            match entrance.data(slice, self.process.signalled)? {
+                Some(stream) => return Ok(stream),
+                None if lane.control.wait_readable(Duration::ZERO)? => {
                     lane.control.recv::<serde_json::Value>("the data connection", STEP)?;
                     return Err(Error::failed(
                         Step::TcpConnect,
@@ -279,13 +346,18 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
     loop {
         lane.control.set_step(Step::Measure);
         match lane.control.recv("the next point", STEP)? {
-            Command::Point { transport, size } => {
-                if !lane.test.sizes.contains(&size) || !lane.test.measures(transport) {
-                    return Err(Error::failed(
-                        Step::Measure,
-                        format!("{size} bytes is not a point of the test"),
-                    ));
+            Command::Point { transport, size, wait } => {
+                let wait = wait.unwrap_or(lane.test.wait);
+                let is_planned = lane.test.sizes.contains(&size)
+                    && lane.test.measures(transport)
+                    && lane.test.waits().contains(&wait);
+                if !is_planned {
+                    let message =
+                        format!("{size} bytes over {transport:?}, {wait:?}, is no point of the test");
+                    return Err(Error::failed(Step::Measure, message));
                 }
+                lane.test.wait = wait;
+                paths.wait_as(wait)?;
                 let verb = lane.test.verb;
                 if lane.test.bidirectional {
                     both::follow(lane, paths, transport, size)?;
@@ -321,125 +393,5 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
                 };
             }
         }
-    }
-}
-
-/// One point, as a visitor of its verb.
-struct AtServer<'a> {
-    lane: &'a mut Lane,
-    paths: &'a mut Paths,
-    transport: Transport,
-    size: u64,
-}
-
-impl Visitor for AtServer<'_> {
-    type Output = Result<()>;
-
-    fn visit<O: Op>(self) -> Result<()> {
-        match self.lane.test.wait {
-            Wait::Busy => self.over::<O, Spin>(),
-            Wait::Events => self.over::<O, Sleep>(),
-        }
-    }
-}
-
-impl AtServer<'_> {
-    fn over<O: Op, W: Waiting>(self) -> Result<()> {
-        if self.transport == Transport::Tcp && self.lane.test.tcp.zero_copy {
-            self.sending::<O, W, tcp::Lent>()
-        } else {
-            self.sending::<O, W, tcp::Copied>()
-        }
-    }
-
-    fn sending<O: Op, W: Waiting, S: tcp::Sending>(self) -> Result<()> {
-        let Self { lane, paths, transport, size: bytes } = self;
-        let missing = || Error::failed(Step::Measure, "the path of this point was not connected");
-        let (pulls, size) = (O::FACTS.pulls(), bytes as usize);
-        match (transport, lane.test.shape) {
-            (Transport::Rdma, Shape::Latency) => {
-                let rdma = paths.rdma.first_mut().ok_or_else(missing)?;
-                if O::FACTS.peer == Peer::Passive {
-                    let mut aside = rdma::Passive::<O>::new(rdma, size);
-                    return phase::passive_server(lane, transport, bytes, &mut aside);
-                }
-                if const { O::FACTS.runs_over(Connection::Uc) } && lane.may_lose(transport) {
-                    let mut path = rdma::Lossy::<O, W, true>::new(rdma, size);
-                    return phase::latency_server(lane, &mut path, transport);
-                }
-                if lane.test.is_pipelined() {
-                    return phase::latency_server(
-                        lane,
-                        &mut rdma::Pipelined::<O, W>::new(rdma, size),
-                        transport,
-                    );
-                }
-                phase::latency_server(lane, &mut rdma::PingPong::<O, W>::new(rdma, size), transport)
-            }
-            (Transport::Tcp, Shape::Latency) => {
-                let tcp = paths.tcp.first().ok_or_else(missing)?;
-                if lane.test.is_pipelined() {
-                    let depth = lane.test.load.depth as usize;
-                    let mut path = tcp::Pipelined::<O, W>::new(tcp, size, depth)?;
-                    return phase::latency_server(lane, &mut path, transport);
-                }
-                phase::latency_server(lane, &mut tcp::PingPong::<O, W, S>::new(tcp, size)?, transport)
-            }
-            (Transport::Rdma, Shape::Bandwidth) => {
-                let rdma = paths.rdma.iter_mut();
-                if O::FACTS.arrival != Arrival::RecvCompletion {
-                    let asides = rdma.map(|rdma| rdma::Passive::<O>::new(rdma, size));
-                    return stand_aside(lane, asides.collect(), transport, bytes);
-                }
-                if lane.test.qps > 1 || lane.test.shared_receive {
-                    let paths = rdma.map(|rdma| rdma::Gatherer::<O, W>::new(rdma, size));
-                    return take_over_rdma(lane, paths.collect(), bytes, pulls);
-                }
-                let paths = rdma.map(|rdma| rdma::Taker::<O, W>::new(rdma, size));
-                take_over_rdma(lane, paths.collect(), bytes, pulls)
-            }
-            (Transport::Tcp, Shape::Bandwidth) => {
-                let slots = rdma::Layout::of(&lane.test)?.slots;
-                let paths = paths.tcp.iter_mut().map(|tcp| tcp::Taker::<O, W, S>::new(tcp, size, slots));
-                take(lane, paths.collect::<Result<_>>()?, transport, pulls)
-            }
-        }
-    }
-}
-
-/// A bandwidth point over RDMA, whose receiver alone knows how many messages there are if some may be lost; such tests
-/// have one thread.
-fn take_over_rdma<P: Sink + Gaps + Counted + Send>(
-    lane: &mut Lane,
-    mut paths: Vec<P>,
-    size: u64,
-    pulls: bool,
-) -> Result<()> {
-    match &mut paths[..] {
-        [path] if lane.may_lose(Transport::Rdma) => {
-            lossy::bandwidth_server(lane, path, Transport::Rdma, size)
-        }
-        _ => take(lane, paths, Transport::Rdma, pulls),
-    }
-}
-
-/// A bandwidth point over one path, or over one of each thread.
-fn take<P: Sink + Payload + Counted + Send>(
-    lane: &mut Lane,
-    mut paths: Vec<P>,
-    transport: Transport,
-    pulls: bool,
-) -> Result<()> {
-    match &mut paths[..] {
-        [path] => phase::bandwidth_server(lane, path, transport, pulls),
-        paths => threads::bandwidth_server(lane, paths, transport, pulls),
-    }
-}
-
-/// A bandwidth point that goes on without this end.
-fn stand_aside(lane: &mut Lane, mut asides: Vec<impl Aside>, transport: Transport, size: u64) -> Result<()> {
-    match &mut asides[..] {
-        [aside] => phase::passive_server(lane, transport, size, aside),
-        asides => threads::passive_server(lane, transport, size, asides),
     }
 }

@@ -1,5 +1,5 @@
-//! What `verbmark` does: one subcommand a file, none of which takes times. A subcommand gives the exit status, or the
-//! error that decides it.
+//! What `verbmark` does: one subcommand a file, none of which decides what is measured. A subcommand gives the exit status,
+//! or the error that decides it.
 
 use std::process::ExitCode;
 
@@ -12,6 +12,7 @@ pub mod devices;
 pub mod explain;
 mod manual;
 mod report;
+mod serve;
 mod sibling;
 
 /// Runs `verbmark`.
@@ -26,6 +27,7 @@ fn run() -> Result<u8> {
             Task::Devices(args) => devices::run(&args),
             Task::Explain(args) => explain::run(&args),
             Task::Report(args) => report::run(&args),
+            Task::Serve(args) => serve::run(&args),
             Task::Man(args) => manual::pages(&args),
             Task::Completions(args) => manual::completions(&args),
         },

@@ -52,6 +52,8 @@ pub struct Tcp {
     seed: u64,
     placement: Placement,
     ledger: Ledger,
+    /// Each end sends on a connection and takes from another at once, and must never be held up by one of them.
+    both_ways: bool,
 }
 
 impl Tcp {
@@ -60,17 +62,27 @@ impl Tcp {
     /// # Errors
     /// A socket option the kernel refused.
     pub fn new(stream: TcpStream, side: Side, test: &Test, placement: Placement) -> Result<Self> {
-        let wait = test.wait;
         let set_up = || -> std::io::Result<()> {
             stream.set_nodelay(true)?;
-            // Who sends and takes at once must never be held up by one of them.
-            stream.set_nonblocking(wait == Wait::Busy || test.bidirectional)?;
             stream.set_read_timeout(Some(BLOCKED))?;
             stream.set_write_timeout(Some(BLOCKED))
         };
         options::apply(SockRef::from(&stream), &test.tcp)?;
         set_up().map_err(|error| Error::failed(Step::TcpConnect, format!("socket options: {error}")))?;
-        Ok(Self { stream, side, seed: test.payload_seed, placement, ledger: Ledger::default() })
+        let (seed, both_ways) = (test.payload_seed, test.bidirectional);
+        let tcp = Self { stream, side, seed, placement, ledger: Ledger::default(), both_ways };
+        tcp.wait_as(test.wait)?;
+        Ok(tcp)
+    }
+
+    /// Spins or blocks from here on; paths over it are to be made for the same way of waiting.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn wait_as(&self, wait: Wait) -> Result<()> {
+        self.stream
+            .set_nonblocking(wait == Wait::Busy || self.both_ways)
+            .map_err(|error| Error::failed(Step::Measure, format!("blocking mode of the socket: {error}")))
     }
 
     /// A buffer. It is written: the kernel backs untouched pages of zeros by one page, which would never leave the

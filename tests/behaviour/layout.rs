@@ -23,7 +23,22 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("session", &["cli", "plan", "ops", "measure", "transport", "verbs", "oob", "host", "result"]),
     ("suite", &["cli", "plan", "ops", "measure", "session", "report", "result", "host"]),
     ("registration", &["cli", "plan", "measure", "transport", "verbs", "host", "result", "report", "suite"]),
-    ("tool", &["cli", "suite", "registration", "ops", "plan", "report", "result", "host", "verbs"]),
+    (
+        "tool",
+        &[
+            "cli",
+            "suite",
+            "registration",
+            "session",
+            "measure",
+            "ops",
+            "plan",
+            "report",
+            "result",
+            "host",
+            "verbs",
+        ],
+    ),
     ("bin", &["suite", "registration", "tool", "ops", "plan"]),
 ];
 

@@ -40,7 +40,7 @@ fn what_is_printed_in_pieces_is_what_is_printed_at_once() {
         before.warnings.clear();
         let table = Table::new(&before, Some(100));
         let mut printed = table.header().to_owned();
-        for rows in finished.results.chunk_by(|a, b| a.point == b.point) {
+        for rows in finished.results.chunk_by(|a, b| a.point.is_grouped_with(&b.point)) {
             printed += &table.point(rows);
         }
         printed += &table.footer(&finished);

@@ -189,6 +189,7 @@ const ADDED: &[&str] = &[
     "/test/relaxed_ordering",
     "/test/on_demand_paging",
     "/test/bidirectional",
+    "/test/compare_waits",
     "/results/0/directions",
     "/results/0/overlap",
     "/test/tcp",

@@ -8,7 +8,7 @@ use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use crate::suite::proxy::{From, Proxy};
-use crate::suite::{BINARIES, Files, Running, at, client, line, port, rows, server, text};
+use crate::suite::{BINARIES, Files, Running, at, client, line, port, rows, say_hello, server, text};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -213,15 +213,6 @@ fn strangers_never_end_a_server_nor_keep_a_client_waiting() {
     assert!(took < Duration::from_secs(4), "a client among strangers took {took:?}");
     drop(silent);
     server.finish().exits(0);
-}
-
-/// Says hello as a client does that wants to measure.
-fn say_hello(port: u16) -> TcpStream {
-    let hello = br#"{"ok":{"identity":{"tool":"0.1.0","boot_id":null},"purpose":{"run":{}}}}"#;
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
-    let length = (hello.len() as u32).to_be_bytes();
-    stream.write_all(&[b"verbmark/1\n", &length[..], hello].concat()).expect("it reads");
-    stream
 }
 
 #[test]

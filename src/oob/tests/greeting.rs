@@ -54,7 +54,7 @@ fn a_data_connection_needs_the_token_and_is_raw_from_its_first_byte() {
     };
     // No run at all, then a run of another token.
     for expected in [None, Some(right.clone())] {
-        listener.expect(expected);
+        listener.expected().set(expected);
         let refused = open(wrong.clone());
         assert_eq!(stray(&mut listener), "asked for a data connection of a run that is not under way here");
         let error = refused.join().unwrap().unwrap_err();

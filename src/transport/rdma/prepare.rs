@@ -7,7 +7,7 @@ use super::queue::{Queue, fresh_psn};
 use super::{Layout, Port, Rdma, Shared, pipeline};
 use crate::error::{Error, Result, Step};
 use crate::ops::{Arrival, Verb};
-use crate::plan::{Side, Test, Wait};
+use crate::plan::{Side, Test};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
 use crate::transport::pattern::WAY_BACK;
@@ -156,7 +156,7 @@ impl Prepared {
         let region = Region::placed(layout.bytes(), memory::placement(test, port.numa())?)?;
         let how = Registration { relaxed_ordering: test.relaxed_ordering, on_demand: test.on_demand_paging };
         let memory = pd.register_as(region, access, how)?;
-        let sleeps = test.wait == Wait::Events;
+        let sleeps = test.sleeps();
         let channel = || if sleeps { context.create_channel().map(Some) } else { Ok(None) };
         let send_channel = channel()?;
         // Who sends and takes at once is woken by either.

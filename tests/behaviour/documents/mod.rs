@@ -93,6 +93,7 @@ pub fn test(verb: Verb, shape: Shape, sizes: &[u64]) -> Test {
         shape,
         connection: Connection::Rc,
         wait: Wait::Busy,
+        compare_waits: false,
         transports: vec![Transport::Rdma, Transport::Tcp],
         sizes: sizes.to_vec(),
         stop: Stop::After(Duration::from_secs(1)),
@@ -249,6 +250,31 @@ pub fn bandwidth() -> Document {
     document
 }
 
+/// Polling beside sleeping, which takes longer and costs less.
+pub fn compared_waits(shape: Shape) -> Document {
+    let test = Test { compare_waits: true, ..test(Verb::Send, shape, &[64, 4096]) };
+    let mut document = agreed(if shape == Shape::Latency { "send_lat" } else { "send_bw" }, &test);
+    for size in [64, 4096] {
+        for (wait, slower) in [(Wait::Busy, 1), (Wait::Events, 5)] {
+            for (transport, low) in [(Transport::Rdma, 1_500 + size / 8), (Transport::Tcp, 12_000)] {
+                let messages = 1_000_000_000 / low / slower;
+                let mut row = match shape {
+                    Shape::Latency => latency_row(transport, size, messages, low * slower),
+                    Shape::Bandwidth => bandwidth_row(transport, size, messages),
+                };
+                row.point.wait = wait;
+                row.id = row.point.id(transport);
+                let used = |share| CpuUse { cpu_ns: Some(1_000_000_000 / share), ..CpuUse::default() };
+                row.cpu.client = Some(used(slower).per_message(messages));
+                row.cpu.server = Some(used(slower * 2).per_message(messages));
+                document.add_row(row);
+            }
+        }
+    }
+    document.finish();
+    document
+}
+
 /// Two directions, the server's with 1 % less; how the clocks stand is known for RDMA alone.
 pub fn bidirectional() -> Document {
     let test = Test { bidirectional: true, ..test(Verb::Write, Shape::Bandwidth, &[65536]) };
@@ -326,6 +352,8 @@ pub fn all() -> Vec<(&'static str, Document)> {
     vec![
         ("latency", latency()),
         ("bandwidth", bandwidth()),
+        ("compared waits", compared_waits(Shape::Latency)),
+        ("compared waits of a stream", compared_waits(Shape::Bandwidth)),
         ("bidirectional", bidirectional()),
         ("failed before plan", failed_before_plan()),
         ("failed mid-run", failed_mid_run()),

@@ -2,7 +2,8 @@
 
 pub mod proxy;
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -32,7 +33,7 @@ pub fn waits(binary: &str) -> &'static [(&'static str, &'static str)] {
     if binary == "write_lat" { &WAITS[..1] } else { &WAITS }
 }
 
-/// The binary that measures nothing.
+/// The binary that is no test.
 pub const TOOL: &str = "verbmark";
 
 /// Longest wait for anything. Only a run that hangs meets it, however loaded the machine is.
@@ -311,6 +312,15 @@ pub fn client(binary: &str, host: &str, port: u16, options: &str) -> Command {
     let mut command = line(binary, options);
     command.args([host, "-p", &port.to_string()]);
     command
+}
+
+/// Says hello as a client does that wants to measure.
+pub fn say_hello(port: u16) -> TcpStream {
+    let hello = br#"{"ok":{"identity":{"tool":"0.1.0","boot_id":null},"purpose":{"run":{}}}}"#;
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let length = (hello.len() as u32).to_be_bytes();
+    stream.write_all(&[b"verbmark/1\n", &length[..], hello].concat()).expect("it reads");
+    stream
 }
 
 /// The string at a place of a document.

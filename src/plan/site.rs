@@ -1,0 +1,56 @@
+//! One end's own choices.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::cli::EndpointArgs;
+
+/// What an end chooses for itself and does not tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Site {
+    /// Name of the RDMA device; `None` takes the first usable one.
+    pub device: Option<String>,
+    /// Port of the device, from 1.
+    pub port: u8,
+    /// Index in the port's GID table; `None` leaves the choice open.
+    pub gid_index: Option<u32>,
+    /// Index in the port's partition key table.
+    pub pkey_index: u16,
+    /// The emulated device will do if there is no other.
+    pub may_emulate: bool,
+    /// Core to run on; `None` leaves the choice open.
+    pub core: Option<usize>,
+    /// NUMA node of the buffers; `None` leaves it to the kernel, which takes that of the core.
+    pub numa: Option<u32>,
+    /// Port of the control connection.
+    pub control_port: u16,
+    /// Local address of the control connection.
+    pub bind: Option<IpAddr>,
+    /// Longest wait for a server to appear.
+    pub connect_timeout: Duration,
+    /// As a server: open no device and refuse RDMA.
+    pub tcp_only: bool,
+    /// Say what was chosen and why.
+    pub verbose: bool,
+}
+
+impl Site {
+    /// Of a server with these options; on an emulated device only where that is named.
+    pub fn of_server(typed: EndpointArgs, tcp_only: bool, verbose: bool) -> Self {
+        let EndpointArgs { device, ib_port, gid_index, pkey_index, port, bind, numa, cpu } = typed;
+        Self {
+            device,
+            port: ib_port,
+            gid_index,
+            pkey_index,
+            may_emulate: false,
+            core: cpu,
+            numa,
+            control_port: port,
+            bind,
+            connect_timeout: Duration::ZERO,
+            tcp_only,
+            verbose,
+        }
+    }
+}
