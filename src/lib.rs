@@ -18,7 +18,8 @@
 //! | [`session`] | client, server, loopback | all of these |
 //! | [`report`] | table, JSON, CSV, interval log | result |
 //! | [`suite`] | what every test binary does | session, report |
-//! | [`tool`] | what `verbmark` does, which takes no times | suite, report, verbs, host |
+//! | [`registration`] | what registering memory costs: `reg_mr_lat`, from its options to its table | all but ops, oob, session |
+//! | [`tool`] | what `verbmark` does, which takes no times | suite, registration, report, verbs, host |
 
 pub mod cli;
 pub mod error;
@@ -27,6 +28,7 @@ pub mod measure;
 pub mod oob;
 pub mod ops;
 pub mod plan;
+pub mod registration;
 pub mod report;
 pub mod result;
 pub mod session;

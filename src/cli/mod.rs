@@ -13,6 +13,7 @@ use crate::units::{parse_duration, parse_size};
 
 mod durations;
 mod rates;
+pub mod registration;
 mod sizes;
 mod tcp;
 pub mod tool;

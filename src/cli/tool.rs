@@ -34,6 +34,9 @@ pub enum Task {
     /// the path
     Audit(AuditArgs),
 
+    /// Show what zero copy and kernel bypass gain over TCP and what they cost, with the evidence, in about a minute
+    Explain(ExplainArgs),
+
     /// Show the table of a recorded run again, and write its CSV and histogram log
     Report(ReportArgs),
 
@@ -55,6 +58,42 @@ pub struct DevicesArgs {
 
     /// Write one JSON document; without FILE, or with -, to standard output, and then no table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<OsString>,
+}
+
+/// Options of `verbmark explain`.
+#[derive(Debug, Clone, Args)]
+pub struct ExplainArgs {
+    /// Host on which `verbmark serve` runs
+    #[arg(value_name = "HOST")]
+    pub host: Option<String>,
+
+    /// Both ends on this host, on the first usable device or an emulated one
+    #[arg(long, conflicts_with = "host")]
+    pub loopback: bool,
+
+    /// RDMA device of this end [default: the first usable one]
+    #[arg(short = 'd', long = "ib-dev", value_name = "NAME")]
+    pub device: Option<String>,
+
+    /// Port of the device [default: 1]
+    #[arg(short = 'i', long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub ib_port: Option<u8>,
+
+    /// Index in the port's GID table [default: chosen by type, family, subnet and route]
+    #[arg(short = 'x', long, value_name = "N")]
+    pub gid_index: Option<u32>,
+
+    /// TCP port of the server [default: 18515]
+    #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+
+    /// Longest time that one of the runs may take
+    #[arg(long, value_name = "TIME", default_value = "120", value_parser = parse_positive_duration)]
+    pub timeout: Duration,
+
+    /// Write one JSON document with every run in it; - is standard output, then without the text
+    #[arg(long, value_name = "FILE")]
     pub json: Option<OsString>,
 }
 

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+mod available;
 mod cores;
 mod counters;
 mod counting;
@@ -21,6 +22,7 @@ mod netlink;
 mod numa;
 mod route;
 
+pub use available::available_memory;
 pub use cores::{Choice, Cores, pin};
 pub use counters::{DeviceCounters, connection_counters, delta};
 pub use counting::{Counts, CpuEvidence};

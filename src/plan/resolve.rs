@@ -185,7 +185,11 @@ fn test(args: &TestArgs, verb: Verb, shape: Shape, payload_seed: u64) -> Test {
 }
 
 impl Outputs {
-    fn check(&self) -> Result<()> {
+    /// Each goes to a place of its own.
+    ///
+    /// # Errors
+    /// Two that do not.
+    pub fn check(&self) -> Result<()> {
         let named = [("--json", &self.json), ("--csv", &self.csv), ("--hlog", &self.hlog)];
         let given: Vec<_> =
             named.iter().filter_map(|(option, file)| Some((option, file.as_ref()?))).collect();

@@ -145,20 +145,30 @@ fn name(path: &str) -> String {
 /// # Errors
 /// The document cannot be written.
 pub fn to_string(document: &Document) -> Result<String, Error> {
-    let broken =
-        |cause: &dyn std::fmt::Display| Error::failed(Step::Output, format!("cannot write CSV: {cause}"));
-    let run = serde_json::to_value(document).map_err(|e| broken(&e))?;
+    rows(&serde_json::to_value(document).map_err(|e| broken(&e))?, RUN, ROW)
+}
+
+/// The same of any document that has `results`: the values at paths from its root, and from each result.
+///
+/// # Errors
+/// The rows cannot be written.
+pub fn rows(run: &Value, of_run: &[&str], of_row: &[&str]) -> Result<String, Error> {
     let none = [Value::Null];
     let rows = run["results"].as_array().filter(|rows| !rows.is_empty()).map_or(&none[..], Vec::as_slice);
 
     let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(columns().map(|(name, _)| name)).map_err(|e| broken(&e))?;
+    writer.write_record(of_run.iter().chain(of_row).map(|path| name(path))).map_err(|e| broken(&e))?;
     for row in rows {
-        let cells = RUN.iter().map(|path| cell(&run, path)).chain(ROW.iter().map(|path| cell(row, path)));
+        let cells =
+            of_run.iter().map(|path| cell(run, path)).chain(of_row.iter().map(|path| cell(row, path)));
         writer.write_record(cells).map_err(|e| broken(&e))?;
     }
     let bytes = writer.into_inner().map_err(|e| broken(&e))?;
     String::from_utf8(bytes).map_err(|e| broken(&e))
+}
+
+fn broken(cause: &dyn std::fmt::Display) -> Error {
+    Error::failed(Step::Output, format!("cannot write CSV: {cause}"))
 }
 
 /// The value at `path` as text: nothing for `null`, a list of texts separated by `; `, an object as JSON.

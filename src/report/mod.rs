@@ -9,7 +9,7 @@ pub mod files;
 mod header;
 pub mod hlog;
 pub mod json;
-mod numbers;
+pub mod numbers;
 mod table;
 pub mod text;
 mod uncertainty;

@@ -25,6 +25,16 @@ pub enum Status {
     Interrupted,
 }
 
+impl From<Kind> for Status {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Usage | Kind::Failed => Self::Failed,
+            Kind::Invalid => Self::Invalid,
+            Kind::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
 /// What wrote a document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
@@ -151,11 +161,7 @@ impl Document {
     /// Ends the run with an error. The first one stays: what follows is its consequence.
     pub fn fail(&mut self, error: Error) {
         if self.error.is_none() {
-            self.status = match error.kind {
-                Kind::Usage | Kind::Failed => Status::Failed,
-                Kind::Invalid => Status::Invalid,
-                Kind::Interrupted => Status::Interrupted,
-            };
+            self.status = error.kind.into();
             self.error = Some(error);
         }
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::host::{CpuEvidence, Machine, MachineCpu};
+use crate::measure::{ClockReport, ClockSource};
 use crate::plan::Side;
 
 /// One end of a run. `local` wrote the document, `remote` told it over the control connection.
@@ -76,6 +77,21 @@ pub struct ClockFacts {
     pub frequency_hz: Option<f64>,
     /// What one reading costs.
     pub reading_ns: Option<f64>,
+}
+
+impl From<ClockReport> for ClockFacts {
+    fn from(report: ClockReport) -> Self {
+        let (source, counted) = match report.source {
+            ClockSource::Tsc => ("tsc", true),
+            ClockSource::Cntvct => ("cntvct", true),
+            ClockSource::MonotonicRaw => ("clock_monotonic_raw", false),
+        };
+        Self {
+            source: source.into(),
+            frequency_hz: counted.then_some(report.hz),
+            reading_ns: Some(report.reading_ns),
+        }
+    }
 }
 
 /// What a port's frames travel in.

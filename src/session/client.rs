@@ -28,7 +28,7 @@ use crate::units::{format_rate, format_size};
 pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Document) -> Result<()> {
     let port = if plan.test.measures(Transport::Rdma) { Some(Port::open(&plan.site)?) } else { None };
     let device = port.as_ref().map(|port| port.device().name().to_owned());
-    memory::check_node(&plan.site)?;
+    memory::check_node(plan.site.numa)?;
     memory::check(&plan.test, port.as_ref())?;
     tcp::check(&plan.test)?;
     let cores = Cores::read(device.as_deref())?;

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
 use crate::host::{self, CpuEvidence, Machine};
-use crate::measure::{Clock, ClockSource};
+use crate::measure::Clock;
 use crate::plan::Side;
-use crate::result::{ClockFacts, Device, Document, End, Gid, GidType, LinkLayer, Process, TcpEnd};
+use crate::result::{Device, Document, End, Gid, GidType, LinkLayer, Process, TcpEnd};
 use crate::transport::path::{self, GidFact, PathChoice};
 use crate::transport::rdma::{Port, Rdma};
 use crate::transport::tcp::Granted;
@@ -76,17 +76,7 @@ fn device(port: &Port) -> Device {
 
 /// Adds what the clock is.
 pub fn add_clock(end: &mut End, clock: &Clock) {
-    let report = clock.report();
-    let (source, counted) = match report.source {
-        ClockSource::Tsc => ("tsc", true),
-        ClockSource::Cntvct => ("cntvct", true),
-        ClockSource::MonotonicRaw => ("clock_monotonic_raw", false),
-    };
-    end.clock = Some(ClockFacts {
-        source: source.into(),
-        frequency_hz: counted.then_some(report.hz),
-        reading_ns: Some(report.reading_ns),
-    });
+    end.clock = Some(clock.report().into());
 }
 
 /// Adds what was chosen and granted.

@@ -68,7 +68,7 @@ impl<'a> Server<'a> {
     ) -> Result<Self> {
         document.local = Some(ends::describe(document, Side::Server, port.as_ref(), plan.site.core));
         let identity = client::identity(document);
-        memory::check_node(&plan.site)?;
+        memory::check_node(plan.site.numa)?;
         let cores = Cores::read(port.as_ref().map(|port| port.device().name()))?;
         let listener = Listener::bind(plan.site.bind, plan.site.control_port, identity)?;
         Ok(Self { plan, process, port, listener, cores })

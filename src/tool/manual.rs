@@ -10,6 +10,7 @@ use clap_mangen::Man;
 use crate::cli;
 use crate::cli::tool::{CompletionsArgs, ManArgs};
 use crate::error::{Error, Result, Step};
+use crate::registration;
 use crate::suite;
 
 /// Writes a page for each binary and each subcommand.
@@ -54,7 +55,7 @@ pub fn completions(args: &CompletionsArgs) -> Result<u8> {
 /// Every binary's.
 fn commands() -> Vec<Command> {
     let tests = suite::TESTS.iter().map(|&(verb, shape)| suite::command(verb, shape));
-    tests.chain([cli::tool::command()]).collect()
+    tests.chain([registration::command(), cli::tool::command()]).collect()
 }
 
 fn create(directory: &Path) -> Result<()> {

@@ -9,8 +9,10 @@ use crate::suite;
 
 pub mod audit;
 pub mod devices;
+pub mod explain;
 mod manual;
 mod report;
+mod sibling;
 
 /// Runs `verbmark`.
 pub fn main() -> ExitCode {
@@ -22,6 +24,7 @@ fn run() -> Result<u8> {
         Ok(args) => match args.task {
             Task::Audit(args) => audit::run(&args),
             Task::Devices(args) => devices::run(&args),
+            Task::Explain(args) => explain::run(&args),
             Task::Report(args) => report::run(&args),
             Task::Man(args) => manual::pages(&args),
             Task::Completions(args) => manual::completions(&args),

@@ -1,11 +1,13 @@
 //! `verbmark report`: what a run showed and wrote, made again from its document.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 
 use crate::cli::tool::ReportArgs;
 use crate::error::{Error, Result};
 use crate::plan::Outputs;
+use crate::registration;
 use crate::report::{Target, files, render};
 use crate::result::Document;
 use crate::suite::{self, Files};
@@ -21,7 +23,13 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
             .with_remedy("write one of them to a file"));
     }
     let files = Files::open(&Outputs { json: None, csv: args.csv.clone(), hlog: args.hlog.clone() })?;
-    let document = read(&args.document)?;
+    let text = read(&args.document)?;
+    let named =
+        |error: Error| Error { message: format!("{}: {}", shown(&args.document), error.message), ..error };
+    if let Some(document) = registration::Document::from_json(&text).map_err(named)? {
+        return registration_again(&document, args);
+    }
+    let document = Document::from_json(&text).map_err(named)?;
     if !files.take_stdout() {
         // Who closed the pipe has seen enough; the files are written all the same.
         let _ = std::io::stdout().write_all(render(&document, suite::width()).as_bytes());
@@ -35,17 +43,38 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     }
 }
 
-fn read(name: &OsStr) -> Result<Document> {
-    let (shown, text) = if name == "-" {
+/// The same of a run of `reg_mr_lat`.
+fn registration_again(document: &registration::Document, args: &ReportArgs) -> Result<u8> {
+    if args.hlog.is_some() {
+        return Err(Error::usage("registrations have no interval log")
+            .with_remedy("leave --hlog away: the histograms are in the JSON document"));
+    }
+    let target = args.csv.as_deref().map(Target::from);
+    if target != Some(Target::Stdout) {
+        let _ = std::io::stdout().write_all(registration::render(document, suite::width()).as_bytes());
+    }
+    if let Some(error) = &document.error {
+        suite::complain(error);
+    }
+    match target.map(|target| target.write(registration::csv::to_string(document)?.as_bytes())) {
+        Some(Err(error)) if !files::reader_gone(&error) => Err(error),
+        _ => Ok(0),
+    }
+}
+
+fn read(name: &OsStr) -> Result<String> {
+    let text = if name == "-" {
         let mut text = String::new();
-        ("standard input".into(), std::io::stdin().read_to_string(&mut text).map(|_| text))
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
     } else {
-        (name.to_string_lossy(), std::fs::read_to_string(name))
+        std::fs::read_to_string(name)
     };
-    let text = text.map_err(|error| {
-        Error::usage(format!("cannot read {shown}: {error}"))
+    text.map_err(|error| {
+        Error::usage(format!("cannot read {}: {error}", shown(name)))
             .with_remedy("name a document that a run wrote with --json")
-    })?;
-    Document::from_json(&text)
-        .map_err(|error| Error { message: format!("{shown}: {}", error.message), ..error })
+    })
+}
+
+fn shown(name: &OsStr) -> Cow<'_, str> {
+    if name == "-" { "standard input".into() } else { name.to_string_lossy() }
 }

@@ -5,7 +5,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use crate::error::{Error, Result, Step};
 use crate::host::{self, HugePages};
 use crate::ops::Arrival;
-use crate::plan::{Connection, MemoryKind, Shape, Site, Test, Transport};
+use crate::plan::{Connection, MemoryKind, Shape, Test, Transport};
 use crate::transport::rdma::{Layout, Port};
 use crate::units::format_size;
 use crate::verbs::{OnDemandPaging, Placement, Transport as Service};
@@ -19,7 +19,7 @@ pub fn placement(test: &Test, numa_node: Option<u32>) -> Result<Placement> {
         MemoryKind::Anonymous => None,
         MemoryKind::HugePages => Some(huge_pages()?.page_bytes),
     };
-    Ok(Placement { huge_page_bytes, numa_node })
+    Ok(Placement { huge_page_bytes, numa_node, unjoined: false })
 }
 
 /// Size of the pages that buffers are mapped with.
@@ -46,8 +46,8 @@ pub fn check(test: &Test, port: Option<&Port>) -> Result<()> {
 ///
 /// # Errors
 /// `Usage`: it has none, with those that have.
-pub fn check_node(site: &Site) -> Result<()> {
-    let Some(node) = site.numa else { return Ok(()) };
+pub fn check_node(numa: Option<u32>) -> Result<()> {
+    let Some(node) = numa else { return Ok(()) };
     let refuse = |why: String| {
         Err(Error::usage(format!("--numa {node}: {why}"))
             .with_remedy("name another node, or leave --numa away"))
@@ -62,7 +62,11 @@ pub fn check_node(site: &Site) -> Result<()> {
     }
 }
 
-fn huge_pages() -> Result<HugePages> {
+/// The huge pages of this machine.
+///
+/// # Errors
+/// It has none.
+pub fn huge_pages() -> Result<HugePages> {
     HugePages::read().map_err(|why| {
         Error::failed(Step::RegisterMemory, format!("no huge pages here: {why}"))
             .with_remedy("leave --hugepages away, or boot a kernel that has them (CONFIG_HUGETLBFS)")

@@ -20,9 +20,11 @@ pub struct Placement {
     pub huge_page_bytes: Option<usize>,
     /// NUMA node, and no other (`MPOL_BIND`).
     pub numa_node: Option<u32>,
+    /// Pages of the base size stay such: the kernel joins none into transparent huge pages (`MADV_NOHUGEPAGE`).
+    pub unjoined: bool,
 }
 
-/// A private, zeroed mapping whose pages are all there. Unmapped on drop.
+/// A private, zeroed mapping. Unmapped on drop.
 #[derive(Debug)]
 pub(super) struct Mapping {
     base: NonNull<u8>,
@@ -40,23 +42,38 @@ const MPOL_BIND: c_long = 2;
 const MOST_NODES: usize = 1024;
 
 impl Mapping {
-    /// Maps at least `len` bytes. `mmap(2)`, `mbind(2)`
+    /// Maps at least `len` bytes, whose pages are all there. `mmap(2)`, `mbind(2)`
     ///
     /// # Errors
     /// [`Step::RegisterMemory`]: `len` is 0, or there is not as much memory of that kind at that place.
     pub(super) fn new(len: usize, placement: Placement) -> Result<Self> {
+        let populate =
+            if placement == Placement::default() { MapFlags::MAP_POPULATE } else { MapFlags::empty() };
+        let mapping = Self::map(len, placement, populate)?;
+        if populate.is_empty() {
+            mapping.populate(placement).map_err(|error| placement.refused("madvise", len, error))?;
+        }
+        Ok(mapping)
+    }
+
+    /// The same without the pages, which come when they are touched.
+    ///
+    /// # Errors
+    /// [`Step::RegisterMemory`]: `len` is 0, or there is not as much address space, or as many huge pages.
+    pub(super) fn reserve(len: usize, placement: Placement) -> Result<Self> {
+        Self::map(len, placement, MapFlags::empty())
+    }
+
+    fn map(len: usize, placement: Placement, populate: MapFlags) -> Result<Self> {
         let Some(mut length) = NonZeroUsize::new(len) else {
             return Err(Error::failed(Step::RegisterMemory, "a buffer of 0 bytes cannot be mapped")
                 .with_remedy("ask for at least one byte"));
         };
-        let mut flags = MapFlags::MAP_PRIVATE;
+        let mut flags = MapFlags::MAP_PRIVATE | populate;
         if let Some(page) = placement.huge_page_bytes {
             flags |= MapFlags::MAP_HUGETLB;
             let whole = len.checked_next_multiple_of(page).and_then(NonZeroUsize::new);
             length = whole.ok_or_else(|| placement.refused("mmap", len, Errno::ENOMEM))?;
-        }
-        if placement == Placement::default() {
-            flags |= MapFlags::MAP_POPULATE;
         }
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address the kernel chooses overlaps no other.
@@ -66,8 +83,10 @@ impl Mapping {
         if let Some(node) = placement.numa_node {
             mapping.bind(node).map_err(|error| placement.refused("mbind", len, error))?;
         }
-        if !flags.contains(MapFlags::MAP_POPULATE) {
-            mapping.populate(placement).map_err(|error| placement.refused("madvise", len, error))?;
+        if placement.unjoined {
+            // SAFETY: the mapping is this value's own, and the advice changes none of its bytes. A kernel that does not
+            // know it joins no pages.
+            let _ = unsafe { madvise(mapping.base.cast(), mapping.len, MmapAdvise::MADV_NOHUGEPAGE) };
         }
         Ok(mapping)
     }
@@ -220,6 +239,27 @@ mod tests {
         bytes[9_999] = 7;
         assert_eq!((bytes.len(), bytes[9_999]), (10_000, 7));
         assert!(Bytes::new(0, Placement::default()).is_err());
+    }
+
+    #[test]
+    fn pages_are_all_there_or_none_is() {
+        let resident = |mapping: &Mapping| {
+            let mut pages = vec![0u8; mapping.len / SMALLEST_PAGE];
+            // SAFETY: mincore(2) changes nothing of the mapping, and writes a byte for each page of it.
+            let code =
+                unsafe { libc::mincore(mapping.base.as_ptr().cast(), mapping.len, pages.as_mut_ptr()) };
+            assert_eq!(code, 0);
+            pages.iter().filter(|page| **page & 1 == 1).count()
+        };
+        let len = 16 * SMALLEST_PAGE;
+        for placement in [Placement::default(), Placement { unjoined: true, ..Placement::default() }] {
+            let untouched = Mapping::reserve(len, placement).unwrap();
+            assert_eq!(resident(&untouched), 0);
+            // SAFETY: within the mapping.
+            unsafe { untouched.base.as_ptr().write_volatile(1) };
+            assert_eq!(resident(&untouched), 1);
+            assert_eq!(resident(&Mapping::new(len, placement).unwrap()), 16);
+        }
     }
 
     #[test]

@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use ibverbs_sys::{ibv_access_flags, ibv_mr, ibv_pd};
-use nix::errno::Errno;
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
 use super::device::{Context, ContextInner};
@@ -17,7 +15,6 @@ use super::mapping::{Mapping, Placement};
 use super::registration::Registration;
 use super::slice::Slice;
 use crate::error::{Error, Result, Step};
-use crate::units::format_size;
 
 /// Page-aligned memory of this process, zeroed and prefaulted, unmapped on drop.
 ///
@@ -52,6 +49,14 @@ impl Region {
     /// As [`Region::new`]; there is not as much memory of that kind at that place.
     pub fn placed(len: usize, placement: Placement) -> Result<Self> {
         Ok(Self { mapping: Mapping::new(len, placement)?, len })
+    }
+
+    /// The same without a page brought in: each comes with the first who touches it, or pins it.
+    ///
+    /// # Errors
+    /// As [`Region::placed`], but for memory that is missed only then.
+    pub fn untouched(len: usize, placement: Placement) -> Result<Self> {
+        Ok(Self { mapping: Mapping::reserve(len, placement)?, len })
     }
 
     /// Length in bytes, as asked for.
@@ -258,72 +263,20 @@ impl Pd {
     pub fn register(&self, region: Region, access: Access) -> Result<Mr> {
         self.register_as(region, access, Registration::default())
     }
-
-    /// The same with more to say about it.
-    ///
-    /// # Errors
-    /// As [`Pd::register`]; the device does not do what is asked for.
-    pub fn register_as(&self, region: Region, access: Access, how: Registration) -> Result<Mr> {
-        let len = region.len();
-        let length = format_size(len as u64);
-        let longest = self.0.context.cached_attr()?.max_mr_size;
-        if len as u64 > longest {
-            return Err(Error::failed(
-                Step::RegisterMemory,
-                format!(
-                    "a buffer of {length} is longer than the {longest} bytes the device registers at once"
-                ),
-            )
-            .with_remedy("use smaller messages or fewer outstanding ones"));
-        }
-        let provider = self.0.context().provider;
-        // SAFETY: the domain is live and of this provider. The memory is mapped, and stays so until `MrInner::drop` has
-        // deregistered it.
-        let raw =
-            unsafe { provider.reg_mr(self.0.raw, region.base().as_ptr(), len, access.flags() | how.flags()) }
-                .map_err(|error| register_failed(&length, access, &error))?;
-        // SAFETY: just made, live, and its keys never change.
-        let (lkey, rkey) = unsafe { ((*raw).lkey, (*raw).rkey) };
-        Ok(Mr(Arc::new(MrInner { raw, lkey, rkey, region: ManuallyDrop::new(region), pd: self.clone() })))
-    }
-}
-
-fn register_failed(length: &str, access: Access, error: &std::io::Error) -> Error {
-    let call = format!("ibv_reg_mr({length}, {access}): {error}");
-    if error.raw_os_error() != Some(Errno::ENOMEM as i32) {
-        return Error::failed(Step::RegisterMemory, call);
-    }
-    let (limit, remedy) = match getrlimit(Resource::RLIMIT_MEMLOCK) {
-        Ok((RLIM_INFINITY, _)) => (
-            "unlimited".to_owned(),
-            "use smaller messages or fewer outstanding ones: the machine or its cgroup is short of memory",
-        ),
-        Ok((soft, _)) => (
-            format_size(soft),
-            "allow more locked memory: `ulimit -l unlimited`, memlock in /etc/security/limits.conf, LimitMEMLOCK= in a \
-             systemd unit, --ulimit memlock=-1 for a container",
-        ),
-        Err(_) => ("unknown".to_owned(), "allow more locked memory: `ulimit -l unlimited`"),
-    };
-    Error::failed(
-        Step::RegisterMemory,
-        format!("{call}; the limit of locked memory (RLIMIT_MEMLOCK) is {limit}"),
-    )
-    .with_remedy(remedy)
 }
 
 /// Registered memory. Clones share it; the registration ends when the last clone and the last work request bound to it
 /// are gone, and the memory is unmapped after that.
 #[derive(Debug, Clone)]
-pub struct Mr(Arc<MrInner>);
+pub struct Mr(pub(super) Arc<MrInner>);
 
 #[derive(Debug)]
-struct MrInner {
-    raw: *mut ibv_mr,
-    lkey: u32,
-    rkey: u32,
-    region: ManuallyDrop<Region>,
-    pd: Pd,
+pub(super) struct MrInner {
+    pub(super) raw: *mut ibv_mr,
+    pub(super) lkey: u32,
+    pub(super) rkey: u32,
+    pub(super) region: ManuallyDrop<Region>,
+    pub(super) pd: Pd,
 }
 
 // SAFETY: verbs objects may be used from any thread, and from several at once (`ibv_alloc_td(3)`); the region is Send
@@ -465,15 +418,6 @@ mod tests {
         assert_eq!(Region::new(0).unwrap_err().step, Step::RegisterMemory);
         let error = Region::new(1 << 60).unwrap_err();
         assert!(error.message.starts_with("mmap(1073741824 GiB of memory): "), "{}", error.message);
-    }
-
-    #[test]
-    fn a_refused_registration_names_the_limit() {
-        let error = std::io::Error::from_raw_os_error(Errno::ENOMEM as i32);
-        let told = register_failed("1 MiB", Access::default(), &error);
-        assert!(told.message.starts_with("ibv_reg_mr(1 MiB, local write): "), "{}", told.message);
-        assert!(told.message.contains("RLIMIT_MEMLOCK"), "{}", told.message);
-        assert!(told.remedy.is_some());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use verbmark::{cli, plan, suite};
+use verbmark::{cli, plan, registration, suite};
 
 const PAGE: &str = include_str!("../../docs/coming-from-perftest.md");
 
@@ -32,8 +32,8 @@ fn named(cell: &str) -> Vec<&str> {
 /// Every name of every option of the test binaries.
 fn ours() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for &(verb, shape) in suite::TESTS {
-        let mut command = suite::command(verb, shape);
+    let tests = suite::TESTS.iter().map(|&(verb, shape)| suite::command(verb, shape));
+    for mut command in tests.chain([registration::command()]) {
         command.build();
         for arg in command.get_arguments() {
             names.extend(arg.get_short().map(|short| format!("-{short}")));
@@ -67,7 +67,8 @@ fn options_said_to_be_ours_are() {
 
 #[test]
 fn binaries_said_to_be_ours_are() {
-    let tests: Vec<_> = suite::TESTS.iter().map(|&(verb, shape)| plan::binary(verb, shape)).collect();
+    let tests = suite::TESTS.iter().map(|&(verb, shape)| plan::binary(verb, shape));
+    let tests: Vec<_> = tests.chain([registration::BINARY.to_owned()]).collect();
     let tool = cli::tool::command();
     let tasks: Vec<_> = tool.get_subcommands().map(|task| task.get_name()).collect();
     for row in rows() {

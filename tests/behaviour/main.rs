@@ -17,6 +17,7 @@ mod open_loop;
 mod peer_dies;
 mod product;
 mod queue_shapes;
+mod registration;
 mod report_again;
 mod report_files;
 mod report_hlog;

@@ -4,7 +4,7 @@ use crate::suite;
 
 use std::collections::BTreeSet;
 
-use crate::suite::{BINARIES, Files, Running, TOOL, line};
+use crate::suite::{BINARIES, Files, REGISTRATION, Running, TOOL, line};
 use clap::Command;
 use verbmark::{cli, plan, suite::TESTS};
 
@@ -12,11 +12,12 @@ use verbmark::{cli, plan, suite::TESTS};
 fn commands() -> Vec<(String, Command)> {
     let tests =
         TESTS.iter().map(|&(verb, shape)| (plan::binary(verb, shape), verbmark::suite::command(verb, shape)));
+    let registration = (REGISTRATION.to_owned(), verbmark::registration::command());
     let mut tool = cli::tool::command();
     tool.build();
     let tasks = tool.get_subcommands().filter(|task| !task.is_hide_set());
     let tasks: Vec<_> = tasks.map(|task| (format!("{TOOL}-{}", task.get_name()), task.clone())).collect();
-    let mut commands: Vec<_> = tests.chain([(TOOL.to_owned(), tool)]).chain(tasks).collect();
+    let mut commands: Vec<_> = tests.chain([registration, (TOOL.to_owned(), tool)]).chain(tasks).collect();
     commands.iter_mut().for_each(|(_, command)| command.build());
     commands
 }
@@ -42,7 +43,7 @@ fn every_binary_has_a_page_that_names_every_option() {
     let run = Running::start(command).finish().exits(0);
     assert!(run.stdout.is_empty() && run.stderr.is_empty());
     let commands = commands();
-    for binary in BINARIES.iter().chain([&TOOL, &"verbmark-devices"]) {
+    for binary in BINARIES.iter().chain([&REGISTRATION, &TOOL, &"verbmark-devices"]) {
         assert!(commands.iter().any(|(name, _)| name == binary), "{binary} is not known");
     }
     for (name, command) in &commands {
@@ -65,7 +66,7 @@ fn every_binary_has_completions_that_know_every_option() {
         let mut command = line(TOOL, &format!("completions {shell}"));
         command.arg(files.path(shell));
         Running::start(command).finish().exits(0);
-        assert_eq!(std::fs::read_dir(files.path(shell)).unwrap().count(), TESTS.len() + 1, "{shell}");
+        assert_eq!(std::fs::read_dir(files.path(shell)).unwrap().count(), TESTS.len() + 2, "{shell}");
     }
     for (name, command) in commands().iter().filter(|(name, _)| !name.starts_with(TOOL)) {
         let text = std::fs::read_to_string(files.path("bash").join(format!("{name}.bash"))).unwrap();

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::Typed;
-use crate::error::{Error, Result, Step};
+use crate::error::{Error, Result};
 use crate::ops::Verb;
 use crate::plan::{self, Connection, Plan, Role, Shape, Transport};
 use crate::suite;
+use crate::tool::sibling;
 
 /// Messages of a test whose options give neither a count nor a time.
 const MESSAGES: &str = "1000";
@@ -63,7 +64,13 @@ impl Request {
             // What one path does not take is said before anything runs.
             plan::resolve(read(verb, shape, words)?, verb, shape, 0)?;
         }
-        Ok(Self { program: beside_us(&name)?, binary: name.into(), role: resolved.role, timeout, runs })
+        Ok(Self {
+            program: sibling::beside_us(&name)?,
+            binary: name.into(),
+            role: resolved.role,
+            timeout,
+            runs,
+        })
     }
 }
 
@@ -71,18 +78,6 @@ fn not_a_test(name: &str) -> Error {
     let tests: Vec<_> = suite::TESTS.iter().map(|(verb, shape)| plan::binary(*verb, *shape)).collect();
     Error::usage(format!("'{name}' is no test of this suite"))
         .with_remedy(format!("one of {}", tests.join(", ")))
-}
-
-/// The binary of this build, and not one of another that is found first.
-fn beside_us(name: &str) -> Result<PathBuf> {
-    let own = std::env::current_exe()
-        .map_err(|error| Error::failed(Step::Arguments, format!("where this program is: {error}")))?;
-    let program = own.with_file_name(name);
-    if program.is_file() {
-        return Ok(program);
-    }
-    Err(Error::usage(format!("there is no {}", program.display()))
-        .with_remedy("install all binaries of the suite in one directory"))
 }
 
 fn read(verb: Verb, shape: Shape, words: &[OsString]) -> Result<Typed> {

@@ -6,32 +6,26 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::process::{ChildStderr, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
-use nix::sys::signal::{Signal, killpg};
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, mkfifo};
+use nix::unistd::mkfifo;
 
 use super::trace::Trace;
 use crate::error::{Error, Result, Step};
 use crate::result::Document;
+use crate::tool::sibling;
 
-/// Time between two looks at the pipe, the clock and signals. The pipe is not waited for: a wake-up for each line
-/// would slow the test down further.
-const LOOK: Duration = Duration::from_millis(10);
-
-/// Most bytes that the pipe is asked to hold between two looks; what any user may have (`pipe(7)`).
+/// Most bytes that the pipe is asked to hold between two looks at it (it is not waited for: a wake-up for each line would
+/// slow the test down further); what any user may have (`pipe(7)`).
 const PIPE: c_int = 1 << 20;
 
 /// Readings in a row, which take more than that.
 const READINGS: u32 = 64;
-
-/// How long a test is given to end after it was asked to.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// What came of a traced run that ended well.
 #[derive(Debug)]
@@ -102,7 +96,8 @@ pub fn run(program: &Path, words: &[OsString], timeout: Duration, signalled: &At
         .map_err(|error| not_run(&error))?;
     let heard = child.stderr.take().map(|stderr| std::thread::spawn(move || pass_on(stderr)));
     let mut trace = Trace::default();
-    let ended = watch(&mut child, &mut reader, &mut trace, timeout, signalled);
+    let late = || took_too_long(timeout);
+    let ended = sibling::attend(&mut child, timeout, signalled, late, || drain(&mut reader, &mut trace));
     let complaints = heard.and_then(|heard| heard.join().ok()).unwrap_or_default();
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let status = ended?;
@@ -126,56 +121,6 @@ fn untrusted(document: Document) -> Option<String> {
 fn no_pipe(error: &std::io::Error) -> Error {
     Error::failed(Step::Measure, format!("no pipe for the trace: {error}"))
         .with_remedy("set TMPDIR to a directory that this user may write to")
-}
-
-/// Reads the trace until strace is gone. A run that takes too long, or is not wanted any more, is asked to end and then
-/// killed.
-fn watch(
-    child: &mut Child,
-    reader: &mut File,
-    trace: &mut Trace,
-    timeout: Duration,
-    signalled: &AtomicBool,
-) -> Result<ExitStatus> {
-    let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
-    let mut end = Instant::now() + timeout;
-    let mut reason: Option<Error> = None;
-    loop {
-        // In this order: after its end the pipe has all that it wrote.
-        let status = child.try_wait().map_err(|error| broken(&error))?;
-        if let Err(error) = drain(reader, trace) {
-            let _ = killpg(group, Signal::SIGKILL);
-            let _ = child.wait();
-            return Err(error);
-        }
-        if let Some(status) = status {
-            return reason.map_or(Ok(status), Err);
-        }
-        let is_late = Instant::now() >= end;
-        match reason {
-            None if signalled.load(Ordering::Relaxed) => {
-                reason = Some(Error::interrupted(Step::Measure));
-                end = ask_to_end(group);
-            }
-            None if is_late => {
-                reason = Some(took_too_long(timeout));
-                end = ask_to_end(group);
-            }
-            Some(_) if is_late => {
-                let _ = killpg(group, Signal::SIGKILL);
-                end += GRACE;
-            }
-            _ => {}
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
-/// strace leaves the signal to the test, which writes what it has and ends.
-fn ask_to_end(group: Pid) -> Instant {
-    // It may have ended by itself just now.
-    let _ = killpg(group, Signal::SIGTERM);
-    Instant::now() + GRACE
 }
 
 fn drain(reader: &mut File, trace: &mut Trace) -> Result<()> {

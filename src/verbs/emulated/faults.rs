@@ -22,6 +22,10 @@ pub(super) struct Faults {
     pub port_down: bool,
     /// `no-memlock`: registering memory fails with ENOMEM, as it does when `RLIMIT_MEMLOCK` is too low.
     pub no_memlock: bool,
+    /// `memlock=BYTES`: registering more than this at once fails in the same way, unless it is not to be pinned.
+    pub memlock: u32,
+    /// `short-mr`: a registration is a byte shorter than what was asked for.
+    pub short_mr: bool,
     /// `no-inline`: queue pairs are granted no inline data, and asking for some is EINVAL.
     pub no_inline: bool,
     /// `max-msg=BYTES`: the largest message of the port.
@@ -60,6 +64,8 @@ impl Default for Faults {
             lose: None,
             port_down: false,
             no_memlock: false,
+            memlock: u32::MAX,
+            short_mr: false,
             no_inline: false,
             max_message: limits::MAX_MESSAGE,
             fail_qp: false,
@@ -94,6 +100,7 @@ impl Faults {
                 None => match word {
                     "port-down" => faults.port_down = true,
                     "no-memlock" => faults.no_memlock = true,
+                    "short-mr" => faults.short_mr = true,
                     "no-odp" => faults.no_odp = true,
                     "no-inline" => faults.no_inline = true,
                     "fail-qp" => faults.fail_qp = true,
@@ -108,6 +115,7 @@ impl Faults {
                         "max-msg" if (1..=limits::MAX_MESSAGE).contains(&number) => {
                             faults.max_message = number
                         }
+                        "memlock" => faults.memlock = number,
                         "pkey" => faults.pkey = number.try_into().ok()?,
                         "delay" => faults.delay_ns = number,
                         "die-after" => faults.die_after = Some(number),
@@ -151,12 +159,14 @@ mod tests {
     fn every_documented_word_is_understood() {
         let all = "corrupt=3,lose=5,port-down, no-memlock,no-inline,max-msg=4096,fail-qp,delay=50,die-after=0,\
                    port-error-after=7,no-odp,device-fatal-after=1,qp-fatal-after=2,pace=3,\
-                   late-receives=4,slow-receives=5,pkey=32767,gids=link-local,";
+                   late-receives=4,slow-receives=5,pkey=32767,gids=link-local,memlock=65536,short-mr";
         let expected = Faults {
             corrupt: Some(3),
             lose: Some(5),
             port_down: true,
             no_memlock: true,
+            memlock: 65536,
+            short_mr: true,
             no_inline: true,
             max_message: 4096,
             fail_qp: true,

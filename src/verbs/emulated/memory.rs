@@ -162,7 +162,8 @@ pub(super) unsafe fn register(
     {
         return Err(Errno::EINVAL.into());
     }
-    if pd.context.faults.no_memlock {
+    let faults = &pd.context.faults;
+    if faults.no_memlock || len > faults.memlock as usize && access & ON_DEMAND == 0 {
         return Err(Errno::ENOMEM.into());
     }
     let key = take_key()?;
@@ -172,7 +173,7 @@ pub(super) unsafe fn register(
         context,
         pd: domain,
         addr: addr.cast(),
-        length: len,
+        length: len - usize::from(pd.context.faults.short_mr),
         handle: key >> 8,
         lkey: key,
         rkey: key,

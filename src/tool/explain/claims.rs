@@ -1,0 +1,334 @@
+//! What may be said of zero copy and kernel bypass between two ends: each claim stands on numbers of this run, or is
+//! withheld with the reason.
+
+use serde::{Deserialize, Serialize};
+
+use super::record::Explanation;
+use super::slope::{FLAT_BELOW, Slope};
+use crate::plan::{Side, Transport, Wait};
+use crate::report::numbers::significant;
+use crate::result::{CpuUse, Document, ResultRow};
+use crate::tool::audit::{Audit, SystemCalls};
+use crate::units::format_size;
+
+/// System calls, or times that a thread gave its core away, a message, below which the kernel has no part in one.
+const NO_PART: f64 = 0.01;
+
+/// Share of the CPU that TCP takes, below which an end has no part in a message.
+const IDLE_SHARE: f64 = 0.01;
+
+/// Whether a claim stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The evidence shows it.
+    Shown,
+    /// It does not, or there is none.
+    Withheld,
+}
+
+/// Something that people say of RDMA and TCP.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Name that programs may match, such as `kernel_bypass`.
+    pub name: String,
+    /// The claim, one line.
+    pub claim: String,
+    /// Whether this run shows it.
+    pub verdict: Verdict,
+    /// Why it is withheld; `null` when it is shown.
+    pub reason: Option<String>,
+    /// The numbers, one a line, with what they come from.
+    pub evidence: Vec<String>,
+}
+
+impl Claim {
+    fn new(name: &str, claim: &str, evidence: Vec<String>, obstacle: Option<String>) -> Self {
+        let verdict = if obstacle.is_some() { Verdict::Withheld } else { Verdict::Shown };
+        Self { name: name.into(), claim: claim.into(), verdict, reason: obstacle, evidence }
+    }
+}
+
+/// All claims, in the order in which they are explained.
+pub fn claims(told: &Explanation) -> Vec<Claim> {
+    if told.scenes.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        kernel_bypass(told),
+        zero_copy(told),
+        tcp_copies(told),
+        one_sided(told),
+        lower_latency(told),
+        polling(told, Transport::Rdma),
+        polling(told, Transport::Tcp),
+    ]
+}
+
+/// Why nothing may be claimed of hardware; `None` when both ends are known to be that.
+fn no_hardware(told: &Explanation) -> Option<String> {
+    let document = told.runs("latency").next()?;
+    let ends = [&document.local, &document.remote];
+    let mut devices = ends.into_iter().map(|end| end.as_ref().and_then(|end| end.device.as_ref()));
+    let all = devices.all(|device| device.is_some_and(|device| device.is_software == Some(false)));
+    (!all).then(|| document.claims.reason.clone())
+}
+
+fn is_emulated(told: &Explanation) -> bool {
+    told.scenes.iter().any(|scene| scene.document.is_emulated())
+}
+
+fn row<'a>(document: &'a Document, transport: Transport, wait: Wait, size: u64) -> Option<&'a ResultRow> {
+    let mut rows = document.results.iter();
+    rows.find(|row| row.transport == transport && row.point.wait == wait && row.size_bytes == size)
+}
+
+const ENDS: [(&str, Side); 2] = [("client", Side::Client), ("server", Side::Server)];
+
+fn used(row: &ResultRow, side: Side) -> Option<CpuUse> {
+    match side {
+        Side::Client => row.cpu.client,
+        Side::Server => row.cpu.server,
+    }
+}
+
+fn messages(used: &CpuUse) -> Option<f64> {
+    Some(used.cpu_ns? as f64 / used.ns_per_message.filter(|ns| *ns > 0.0)?)
+}
+
+fn number(value: f64) -> String {
+    significant(Some(value), 12)
+}
+
+/// The traced run that waited so, and its calls at an end.
+fn calls(told: &Explanation, transport: Transport, wait: Wait, side: Side) -> Option<&SystemCalls> {
+    let waits = |audit: &&Audit| audit.test.as_ref().is_some_and(|test| test.wait == wait);
+    let audit = told.audits.iter().find(waits)?;
+    let run = audit.runs.iter().find(|run| run.transport == transport)?;
+    match side {
+        Side::Client => run.client.system_calls.as_ref(),
+        Side::Server => run.server.system_calls.as_ref(),
+    }
+}
+
+/// System calls a message of an end: traced, or as the kernel's tracepoint counted them in the run that was measured.
+fn calls_per_message(told: &Explanation, transport: Transport, side: Side) -> Option<(f64, &'static str)> {
+    if let Some(calls) = calls(told, transport, Wait::Busy, side) {
+        return Some((calls.per_message, "audit"));
+    }
+    let row = row(told.runs("latency").next()?, transport, Wait::Busy, 64)?;
+    let used = used(row, side)?;
+    Some((used.system_calls? as f64 / messages(&used)?, "tracepoint"))
+}
+
+fn kernel_bypass(told: &Explanation) -> Claim {
+    let mut evidence = Vec::new();
+    let mut obstacle = no_hardware(told);
+    let mut hinder = |reason: String| obstacle = obstacle.take().or(Some(reason));
+    for transport in [Transport::Rdma, Transport::Tcp] {
+        for (end, side) in ENDS {
+            let path = name(transport);
+            match calls_per_message(told, transport, side) {
+                Some((calls, source)) => {
+                    evidence
+                        .push(format!("{path}, {end}: {} system calls a message ({source})", number(calls)));
+                    if transport == Transport::Rdma && calls >= NO_PART {
+                        hinder(format!("the {end} makes {} system calls a message", number(calls)));
+                    }
+                }
+                None if transport == Transport::Rdma => {
+                    hinder(format!("the {end}'s system calls were not counted: run `verbmark audit` there"));
+                }
+                None => {}
+            }
+        }
+    }
+    let polled = told.runs("latency").next().and_then(|run| row(run, Transport::Rdma, Wait::Busy, 64));
+    for (end, side) in ENDS {
+        let switches = polled
+            .and_then(|row| used(row, side))
+            .and_then(|used| Some(used.voluntary_switches? as f64 / messages(&used)?));
+        if let Some(switches) = switches {
+            evidence.push(format!("rdma, {end}: its core given away {} times a message", number(switches)));
+            if switches >= NO_PART {
+                hinder(format!("the {end} gives its core away while it waits"));
+            }
+        }
+    }
+    Claim::new("kernel_bypass", "RDMA's data path makes no system call", evidence, obstacle)
+}
+
+fn zero_copy(told: &Explanation) -> Claim {
+    let slopes: Vec<&Slope> = told.slopes.iter().filter(|slope| slope.transport == Transport::Rdma).collect();
+    let evidence = slopes.iter().flat_map(|slope| sloped(slope)).collect();
+    let obstacle = no_hardware(told).or_else(|| {
+        if slopes.len() < 2 {
+            return Some("CPU time by bytes is not known at both ends".into());
+        }
+        let steep = slopes.iter().find(|slope| !slope.is_flat())?;
+        Some(format!("the {}'s CPU time is not flat to within {FLAT_BELOW} ns a byte", end(steep.end)))
+    });
+    Claim::new("zero_copy", "RDMA's payload is copied by no CPU", evidence, obstacle)
+}
+
+fn tcp_copies(told: &Explanation) -> Claim {
+    let slopes: Vec<&Slope> = told.slopes.iter().filter(|slope| slope.transport == Transport::Tcp).collect();
+    let evidence = slopes.iter().flat_map(|slope| sloped(slope)).collect();
+    let obstacle = match slopes.iter().find(|slope| !slope.rises()) {
+        _ if slopes.is_empty() => Some("CPU time by bytes is not known".into()),
+        Some(flat) => Some(format!("the {}'s interval includes 0", end(flat.end))),
+        None => None,
+    };
+    Claim::new("tcp_cost_per_byte", "over TCP each byte costs CPU time at both ends", evidence, obstacle)
+}
+
+/// What a slope says, and the work outside the threads beside it.
+fn sloped(slope: &Slope) -> Vec<String> {
+    let interval = match slope.interval {
+        Some([low, high]) => format!("[{} to {}]", number(low), number(high)),
+        None => "[not known]".into(),
+    };
+    let [from, to] = slope.size_bytes.map(format_size);
+    let mut lines = vec![format!(
+        "{}, {}: {} ns a byte {interval}, {from} to {to}, sleeping, not inline, {} runs",
+        name(slope.transport),
+        end(slope.end),
+        number(slope.ns_per_byte),
+        slope.runs
+    )];
+    if let (Some(softirq), Some(resting)) = (slope.largest_softirq_ns, slope.resting_softirq_ns) {
+        lines.push(format!(
+            "{}, {}: soft interrupts of all cores {} ns beside each {to} (at rest {})",
+            name(slope.transport),
+            end(slope.end),
+            number(softirq),
+            number(resting)
+        ));
+    }
+    lines
+}
+
+fn one_sided(told: &Explanation) -> Claim {
+    const CLAIM: &str = "a read takes no CPU of the end that is read from";
+    let mut evidence = Vec::new();
+    let mut obstacle = no_hardware(told);
+    let Some(run) = told.runs("reads").next() else {
+        return Claim::new("one_sided", CLAIM, evidence, Some("no reads were measured".into()));
+    };
+    let mut sizes: Vec<u64> = run.results.iter().map(|row| row.size_bytes).collect();
+    sizes.dedup();
+    for size in sizes {
+        let of = |transport| {
+            let row = row(run, transport, Wait::Busy, size)?;
+            used(row, Side::Server)?.ns_per_message
+        };
+        let (Some(rdma), Some(tcp)) = (of(Transport::Rdma), of(Transport::Tcp)) else {
+            obstacle = obstacle.or(Some("the server's CPU time is not known".into()));
+            continue;
+        };
+        let (bytes, rdma_ns, tcp_ns) = (format_size(size), number(rdma), number(tcp));
+        evidence.push(format!(
+            "server, {bytes}: its thread used {rdma_ns} ns a read over rdma, {tcp_ns} over tcp"
+        ));
+        if rdma > IDLE_SHARE * tcp {
+            obstacle = obstacle.or(Some(format!("its thread is busy {rdma_ns} ns a read of {bytes}")));
+        }
+    }
+    if let Some(row) = run.results.iter().find(|row| row.transport == Transport::Rdma)
+        && let Some(used) = used(row, Side::Server)
+        && let Some(machine) = used.machine
+    {
+        let cores = (machine.softirq_ns + machine.irq_ns + machine.system_ns) as f64 / 1e9 / machine.window_s;
+        let whole = if run.same_host == Some(true) { "both ends' machine" } else { "the server's machine" };
+        evidence.push(format!("{whole}: kernel and interrupts {} of a core meanwhile", number(cores)));
+    }
+    Claim::new("one_sided", CLAIM, evidence, obstacle)
+}
+
+fn lower_latency(told: &Explanation) -> Claim {
+    const CLAIM: &str = "RDMA takes less time than TCP, both polling";
+    let mut evidence = Vec::new();
+    let run = told.runs("latency").next();
+    let mut obstacle = if is_emulated(told) {
+        Some("an emulated device measures this tool, not a network".to_owned())
+    } else if run.and_then(|run| run.same_host) == Some(true) {
+        Some("both ends are on one host, where either path takes a shortcut of its own".to_owned())
+    } else {
+        None
+    };
+    for size in run.iter().flat_map(|run| sizes(run)) {
+        let of = |transport| run.and_then(|run| row(run, transport, Wait::Busy, size)).and_then(median);
+        let (Some(rdma), Some(tcp)) = (of(Transport::Rdma), of(Transport::Tcp)) else { continue };
+        evidence.push(format!(
+            "{}: {} us over rdma, {} over tcp (p50)",
+            format_size(size),
+            us(rdma),
+            us(tcp)
+        ));
+        if rdma.0 + rdma.1 >= tcp.0 - tcp.1 {
+            obstacle = obstacle.or(Some(format!("not at {}", format_size(size))));
+        }
+    }
+    if evidence.is_empty() {
+        obstacle = obstacle.or(Some("the medians are not known".into()));
+    }
+    Claim::new("lower_latency", CLAIM, evidence, obstacle)
+}
+
+fn polling(told: &Explanation, transport: Transport) -> Claim {
+    let path = name(transport);
+    let claim = format!("over {path} polling takes less time than sleeping, and occupies a core");
+    let run = told.runs("latency").next();
+    let (mut evidence, mut obstacle) = (Vec::new(), None);
+    for size in run.iter().flat_map(|run| sizes(run)) {
+        let of = |wait| run.and_then(|run| row(run, transport, wait, size));
+        let (Some(polled), Some(slept)) = (of(Wait::Busy), of(Wait::Events)) else { continue };
+        let (Some(fast), Some(slow)) = (median(polled), median(slept)) else { continue };
+        let cost =
+            |row: &ResultRow| row.cpu.client.and_then(|cpu| cpu.ns_per_message).map_or("-".into(), number);
+        evidence.push(format!(
+            "{}: {} us polling, {} sleeping (p50); the client's CPU {} and {} ns a message",
+            format_size(size),
+            us(fast),
+            us(slow),
+            cost(polled),
+            cost(slept)
+        ));
+        if fast.0 + fast.1 >= slow.0 - slow.1 {
+            obstacle = obstacle.or(Some(format!("not at {}", format_size(size))));
+        }
+    }
+    if evidence.is_empty() {
+        obstacle = Some("not both ways of waiting were measured".into());
+    }
+    Claim::new(&format!("polling_over_{path}"), &claim, evidence, obstacle)
+}
+
+fn sizes(run: &Document) -> Vec<u64> {
+    let mut sizes: Vec<u64> = run.results.iter().map(|row| row.size_bytes).collect();
+    sizes.dedup();
+    sizes
+}
+
+/// The median and half the width of its interval, in ns.
+fn median(row: &ResultRow) -> Option<(f64, f64)> {
+    Some((row.latency_ns.as_ref()?.p50?, row.uncertainty.median_interval_ns?))
+}
+
+fn us(median: (f64, f64)) -> String {
+    number(median.0 / 1e3)
+}
+
+fn name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Rdma => "rdma",
+        Transport::Tcp => "tcp",
+    }
+}
+
+fn end(side: Side) -> &'static str {
+    match side {
+        Side::Client => "client",
+        Side::Server => "server",
+    }
+}

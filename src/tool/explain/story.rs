@@ -1,0 +1,107 @@
+//! What is run, in order: each scene a test of the suite with its options.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use crate::cli::tool::ExplainArgs;
+use crate::error::{Error, Result};
+
+/// Everything that is run.
+#[derive(Debug, Clone)]
+pub struct Story {
+    /// Measured runs.
+    pub scenes: Vec<Planned>,
+    /// Traced runs.
+    pub audits: Vec<Planned>,
+    /// Longest time that one of them may take.
+    pub timeout: Duration,
+}
+
+/// A run to be made.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// What the run is for.
+    pub name: &'static str,
+    /// What a person reads while it runs.
+    pub what: &'static str,
+    /// The test.
+    pub binary: &'static str,
+    /// Its options; those of an audit begin with the test.
+    pub words: Vec<OsString>,
+}
+
+/// Runs that the slope of CPU time over bytes is taken from: the interval comes from how they differ.
+pub const ROUNDS: usize = 5;
+
+/// Sizes, short enough together for a minute.
+const SIZES: &str = "64,4k,64k,1M";
+
+impl Story {
+    /// Of these options.
+    ///
+    /// # Errors
+    /// Usage: neither a host nor both ends here.
+    pub fn new(args: &ExplainArgs) -> Result<Self> {
+        if args.host.is_none() && !args.loopback {
+            return Err(Error::usage("explain needs the host of a server, or --loopback")
+                .with_remedy("run `verbmark serve` on HOST and `verbmark explain HOST` here"));
+        }
+        let ends = ends(args);
+        let scene = |name, what, binary, options: &str| {
+            let mut words: Vec<OsString> = options.split_whitespace().map(OsString::from).collect();
+            words.extend(ends.iter().cloned());
+            Planned { name, what, binary, words }
+        };
+        let mut scenes = vec![
+            scene(
+                "latency",
+                "latency by size, polling and sleeping",
+                "send_lat",
+                &format!("-s {SIZES} -D 300ms --compare-wait --cpu-report"),
+            ),
+            scene(
+                "bandwidth",
+                "bandwidth by size, polling and sleeping",
+                "write_bw",
+                &format!("-s {SIZES} -D 300ms --compare-wait --cpu-report"),
+            ),
+            scene(
+                "reads",
+                "one-sided reads, and what the server's CPU does meanwhile",
+                "read_lat",
+                "-s 64,64k -D 500ms --cpu-report",
+            ),
+        ];
+        // A copy into the work request would hide the payload's own path, and a spinning thread is always busy.
+        let bytes = "-s 4k,16k,64k,256k,1M -D 150ms --warm-up 20ms --events -I 0 --cpu-report";
+        scenes.extend((0..ROUNDS).map(|_| scene("bytes", "CPU time by bytes", "write_bw", bytes)));
+        let audit = |what, options: &str| {
+            let mut audited = scene("calls", what, "send_lat", options);
+            audited.words.insert(0, audited.binary.into());
+            audited
+        };
+        let audits = vec![
+            audit("system calls of a polling test, under strace", "-n 500"),
+            audit("system calls of a sleeping test, under strace", "-n 500 --events"),
+        ];
+        Ok(Self { scenes, audits, timeout: args.timeout })
+    }
+}
+
+/// The options that say where both ends are.
+fn ends(args: &ExplainArgs) -> Vec<OsString> {
+    let mut words = Vec::new();
+    let mut option = |name: &str, value: Option<String>| {
+        words.extend(value.into_iter().flat_map(|value| [name.into(), value.into()]));
+    };
+    option("--ib-dev", args.device.clone());
+    option("--ib-port", args.ib_port.map(|port| port.to_string()));
+    option("--gid-index", args.gid_index.map(|index| index.to_string()));
+    option("--port", args.port.map(|port| port.to_string()));
+    match &args.host {
+        // What begins like an option is none.
+        Some(host) => words.extend(["--".into(), host.into()]),
+        None => words.push("--loopback".into()),
+    }
+    words
+}

@@ -1,0 +1,161 @@
+//! What a person sees of an explanation: the numbers by way of sending, then what follows from them.
+
+use super::claims::{Claim, Verdict};
+use super::record::Explanation;
+use crate::plan::{Side, Transport, Wait};
+use crate::report::numbers::significant;
+use crate::report::text::{labelled, wrap};
+use crate::result::{Document, ResultRow};
+use crate::tool::audit::SystemCalls;
+use crate::units::format_size;
+
+/// The whole of it, no line wider than `width` where words allow it.
+pub fn render(told: &Explanation, width: Option<usize>) -> String {
+    let mut out = String::new();
+    let paragraph = |text: &str| wrap(text, 0, width);
+    if let Some(run) = told.runs("latency").next() {
+        out += &paragraph(&path(run));
+        out += "\n";
+        out += &paragraph(
+            "1. Latency of a message, half of its round trip, and the CPU time of both ends for it",
+        );
+        out += &table(run, ["p50 us", "p99 us"], |row| {
+            let latency = row.latency_ns.as_ref();
+            [latency.and_then(|l| l.p50).map(|ns| ns / 1e3), latency.and_then(|l| l.p99).map(|ns| ns / 1e3)]
+        });
+    }
+    if let Some(run) = told.runs("bandwidth").next() {
+        out += "\n";
+        out += &paragraph("2. Bandwidth of writes, and the CPU time of both ends for each message");
+        out += &table(run, ["Gb/s", "Mmsg/s"], |row| {
+            let bandwidth = row.bandwidth.as_ref();
+            [
+                bandwidth.and_then(|b| b.bytes_per_s).map(|rate| rate * 8.0 / 1e9),
+                bandwidth.and_then(|b| b.messages_per_s).map(|rate| rate / 1e6),
+            ]
+        });
+    }
+    if !told.slopes.is_empty() {
+        out += "\n";
+        out += &paragraph(
+            "3. CPU time of a thread by the bytes of a message: flat where nothing copies, a slope where something does",
+        );
+        out += &format!("  {:<12}{:>9}{:>22}{:>11}\n", "path, end", "ns/byte", "95 % interval", "ns at most");
+        for slope in &told.slopes {
+            let interval = match slope.interval {
+                Some([low, high]) => format!("{} .. {}", cell(Some(low)), cell(Some(high))),
+                None => "-".into(),
+            };
+            let of = format!("{} {}", name(slope.transport), end(slope.end));
+            let (each, most) = (cell(Some(slope.ns_per_byte)), cell(Some(slope.largest_ns)));
+            out += &format!("  {of:<12}{each:>9}{interval:>22}{most:>11}\n");
+        }
+    }
+    if !told.audits.is_empty() {
+        out += "\n";
+        out +=
+            &paragraph("4. System calls a message (there and back), counted by strace in runs of their own");
+        out += &format!("  {:<16}{:>12}{:>12}\n", "path", "client", "server");
+        for audit in &told.audits {
+            let wait = audit.test.as_ref().map_or(Wait::Busy, |test| test.wait);
+            for run in &audit.runs {
+                let calls = |calls: &Option<SystemCalls>| cell(calls.as_ref().map(|calls| calls.per_message));
+                let (client, server) = (calls(&run.client.system_calls), calls(&run.server.system_calls));
+                out += &format!("  {:<16}{client:>12}{server:>12}\n", way(run.transport, wait));
+            }
+        }
+    }
+    if !told.claims.is_empty() {
+        out += "\n";
+        out += &paragraph("5. What this run shows, and what it does not");
+        out += "\n";
+        told.claims.iter().for_each(|claim| out += &claimed(claim, width));
+    }
+    for missing in &told.missing {
+        out += &labelled("missing", &format!("{}: {}", missing.path, missing.reason), width);
+    }
+    out
+}
+
+/// What lies between the ends.
+fn path(run: &Document) -> String {
+    let ends = [&run.local, &run.remote].into_iter().flatten();
+    let of = |end: &crate::result::End| {
+        let host = end.machine.hostname.clone().unwrap_or_else(|| "-".into());
+        match &end.device {
+            Some(device) => {
+                let provider = device.provider.as_deref().unwrap_or("provider not known");
+                format!("{host} ({} of {provider})", device.name)
+            }
+            None => format!("{host} (no RDMA device)"),
+        }
+    };
+    let ends: Vec<String> = ends.map(of).collect();
+    let place = if run.same_host == Some(true) { ", on one host" } else { "" };
+    format!("verbmark explain  {}{place}", ends.join(" to "))
+}
+
+/// A line for each size and way of sending.
+fn table(run: &Document, titles: [&str; 2], values: impl Fn(&ResultRow) -> [Option<f64>; 2]) -> String {
+    let mut out = format!(
+        "  {:<8}{:<13}{:>9}{:>9}{:>9}{:>9}\n",
+        "size", "path", titles[0], titles[1], "client", "server"
+    );
+    let mut before = None;
+    for row in &run.results {
+        let size = if before.replace(row.size_bytes) == Some(row.size_bytes) {
+            String::new()
+        } else {
+            format_size(row.size_bytes)
+        };
+        let cpu =
+            [row.cpu.client, row.cpu.server].map(|used| cell(used.and_then(|used| used.ns_per_message)));
+        let [first, second] = values(row).map(cell);
+        let way = way(row.transport, row.point.wait);
+        out += &format!("  {size:<8}{way:<13}{first:>9}{second:>9}{:>9}{:>9}\n", cpu[0], cpu[1]);
+    }
+    out
+}
+
+fn cell(value: Option<f64>) -> String {
+    significant(value, 8)
+}
+
+fn way(transport: Transport, wait: Wait) -> &'static str {
+    match (transport, wait) {
+        (Transport::Rdma, Wait::Busy) => "rdma polling",
+        (Transport::Rdma, Wait::Events) => "rdma events",
+        (Transport::Tcp, Wait::Busy) => "tcp spinning",
+        (Transport::Tcp, Wait::Events) => "tcp blocking",
+    }
+}
+
+fn name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Rdma => "rdma",
+        Transport::Tcp => "tcp",
+    }
+}
+
+fn end(side: Side) -> &'static str {
+    match side {
+        Side::Client => "client",
+        Side::Server => "server",
+    }
+}
+
+/// A claim, why it is withheld, and its evidence.
+fn claimed(claim: &Claim, width: Option<usize>) -> String {
+    let verdict = match claim.verdict {
+        Verdict::Shown => "SHOWN   ",
+        Verdict::Withheld => "WITHHELD",
+    };
+    let mut out = wrap(&format!("  {verdict}  {}", claim.claim), 12, width);
+    if let Some(reason) = &claim.reason {
+        out += &wrap(&format!("{:12}because {reason}", ""), 12, width);
+    }
+    for line in &claim.evidence {
+        out += &wrap(&format!("{:12}- {line}", ""), 14, width);
+    }
+    out
+}
