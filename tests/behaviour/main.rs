@@ -10,6 +10,7 @@ mod cpu_report;
 mod devices;
 mod documents;
 mod emulated_faults;
+mod explain;
 mod layout;
 mod limited_by;
 mod loopback;

@@ -78,7 +78,7 @@ fn is_emulated(told: &Explanation) -> bool {
     told.scenes.iter().any(|scene| scene.document.is_emulated())
 }
 
-fn row<'a>(document: &'a Document, transport: Transport, wait: Wait, size: u64) -> Option<&'a ResultRow> {
+fn row(document: &Document, transport: Transport, wait: Wait, size: u64) -> Option<&ResultRow> {
     let mut rows = document.results.iter();
     rows.find(|row| row.transport == transport && row.point.wait == wait && row.size_bytes == size)
 }

@@ -60,11 +60,11 @@ fn slope(runs: &[&Document], transport: Transport, end: Side) -> Option<Slope> {
     let points: Vec<Vec<(f64, f64)>> = runs.iter().map(|run| points(run, transport, end)).collect();
     let each: Option<Vec<f64>> = points.iter().map(|points| of_run(points)).collect();
     let each = each.filter(|each| !each.is_empty())?;
-    let mean_of = |pick: fn(&Vec<(f64, f64)>) -> Option<&(f64, f64)>| {
-        let values: Option<Vec<f64>> = points.iter().map(|points| Some(pick(points)?.1)).collect();
-        values.map(|values| mean(&values))
-    };
     let (first, last) = (points.first()?.first()?, points.first()?.last()?);
+    let at = |size: f64| {
+        let all = points.iter().flatten().filter(|point| point.0 == size);
+        mean(&all.map(|point| point.1).collect::<Vec<_>>())
+    };
     let rows: Vec<(&Document, &ResultRow)> =
         runs.iter().filter_map(|run| Some((*run, largest(run, transport)?))).collect();
     let softirq =
@@ -78,8 +78,8 @@ fn slope(runs: &[&Document], transport: Transport, end: Side) -> Option<Slope> {
         runs: each.len() as u32,
         ns_per_byte: mean(&each),
         interval: interval(&each),
-        smallest_ns: mean_of(|points| points.first())?,
-        largest_ns: mean_of(|points| points.last())?,
+        smallest_ns: at(first.0),
+        largest_ns: at(last.0),
         largest_softirq_ns: softirq.map(|each| mean(&each)),
         resting_softirq_ns: resting.map(|each| mean(&each)),
     })

@@ -6,7 +6,7 @@ use crate::plan::{Side, Transport, Wait};
 use crate::report::numbers::significant;
 use crate::report::text::{labelled, wrap};
 use crate::result::{Document, ResultRow};
-use crate::tool::audit::SystemCalls;
+use crate::tool::audit::{Audit, AuditedRun};
 use crate::units::format_size;
 
 /// The whole of it, no line wider than `width` where words allow it.
@@ -19,10 +19,7 @@ pub fn render(told: &Explanation, width: Option<usize>) -> String {
         out += &paragraph(
             "1. Latency of a message, half of its round trip, and the CPU time of both ends for it",
         );
-        out += &table(run, ["p50 us", "p99 us"], |row| {
-            let latency = row.latency_ns.as_ref();
-            [latency.and_then(|l| l.p50).map(|ns| ns / 1e3), latency.and_then(|l| l.p99).map(|ns| ns / 1e3)]
-        });
+        out += &table(run, ["p50 us", "p99 us"], latencies);
     }
     if let Some(run) = told.runs("bandwidth").next() {
         out += "\n";
@@ -51,23 +48,28 @@ pub fn render(told: &Explanation, width: Option<usize>) -> String {
             out += &format!("  {of:<12}{each:>9}{interval:>22}{most:>11}\n");
         }
     }
-    if !told.audits.is_empty() {
+    if let Some(run) = told.runs("reads").next() {
         out += "\n";
         out +=
-            &paragraph("4. System calls a message (there and back), counted by strace in runs of their own");
-        out += &format!("  {:<16}{:>12}{:>12}\n", "path", "client", "server");
-        for audit in &told.audits {
-            let wait = audit.test.as_ref().map_or(Wait::Busy, |test| test.wait);
-            for run in &audit.runs {
-                let calls = |calls: &Option<SystemCalls>| cell(calls.as_ref().map(|calls| calls.per_message));
-                let (client, server) = (calls(&run.client.system_calls), calls(&run.server.system_calls));
-                out += &format!("  {:<16}{client:>12}{server:>12}\n", way(run.transport, wait));
-            }
-        }
+            &paragraph("4. Latency of a read, and the CPU time of both ends for it: the server is read from");
+        out += &table(run, ["p50 us", "p99 us"], latencies);
+    }
+    if !told.audits.is_empty() {
+        out += "\n";
+        out += &paragraph(
+            "5. System calls a message (there and back), counted by strace in runs of their own, and copies of its payload \
+             by a CPU, derived from the path and not measured",
+        );
+        out += &format!(
+            "  {:<13}{:>10}{:>10}{:>12}{:>12}\n",
+            "path", "client", "server", "copies cl.", "copies sv."
+        );
+        let all = told.audits.iter().flat_map(|audit| audit.runs.iter().map(move |run| (audit, run)));
+        all.for_each(|(audit, run)| out += &audited(audit, run));
     }
     if !told.claims.is_empty() {
         out += "\n";
-        out += &paragraph("5. What this run shows, and what it does not");
+        out += &paragraph("6. What this run shows, and what it does not");
         out += "\n";
         told.claims.iter().for_each(|claim| out += &claimed(claim, width));
     }
@@ -75,6 +77,20 @@ pub fn render(told: &Explanation, width: Option<usize>) -> String {
         out += &labelled("missing", &format!("{}: {}", missing.path, missing.reason), width);
     }
     out
+}
+
+fn latencies(row: &ResultRow) -> [Option<f64>; 2] {
+    let latency = row.latency_ns.as_ref();
+    [latency.and_then(|l| l.p50), latency.and_then(|l| l.p99)].map(|ns| ns.map(|ns| ns / 1e3))
+}
+
+/// A line for one path of an audit.
+fn audited(audit: &Audit, run: &AuditedRun) -> String {
+    let wait = audit.test.as_ref().map_or(Wait::Busy, |test| test.wait);
+    let ends = [&run.client, &run.server];
+    let [client, server] = ends.map(|end| cell(end.system_calls.as_ref().map(|calls| calls.per_message)));
+    let [sent, received] = ends.map(|end| cell(end.derived_copies.per_message));
+    format!("  {:<13}{client:>10}{server:>10}{sent:>12}{received:>12}\n", way(run.transport, wait))
 }
 
 /// What lies between the ends.
