@@ -54,7 +54,7 @@ pub enum Ending {
 /// # Errors
 /// It could not listen, or its device cannot be used.
 pub fn serve(site: &Site, queues: bool, process: &Process<'_>) -> Result<Ending> {
-    memory::check_node(site)?;
+    memory::check_node(site.numa)?;
     let mut facts = new_document(process);
     // Opened again for each client: what is plugged in or configured meanwhile counts for the next one.
     let port = open(site)?;
