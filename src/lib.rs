@@ -17,12 +17,14 @@
 //! | [`result`] | the result document | plan, host, measure |
 //! | [`session`] | client, server, loopback | all of these |
 //! | [`report`] | table, JSON, CSV, interval log | result |
-//! | [`suite`] | what every test binary does | session, report |
+//! | [`gate`] | what a job is decided by: limits | result |
+//! | [`suite`] | what every test binary does | session, report, gate |
 //! | [`registration`] | what registering memory costs: `reg_mr_lat`, from its options to its table | all but ops, oob, session |
-//! | [`tool`] | what `verbmark` does besides | suite, registration, session, report, verbs, host |
+//! | [`tool`] | what `verbmark` does besides | suite, registration, session, report, gate, verbs, host |
 
 pub mod cli;
 pub mod error;
+pub mod gate;
 pub mod host;
 pub mod measure;
 pub mod oob;

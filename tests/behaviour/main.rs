@@ -14,6 +14,7 @@ mod emulated_faults;
 mod explain;
 mod layout;
 mod limited_by;
+mod limits;
 mod loopback;
 mod manual;
 mod open_loop;

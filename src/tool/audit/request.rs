@@ -103,6 +103,12 @@ fn check(typed: &Typed, name: &str) -> Result<()> {
         ))
         .with_remedy("leave it away; the audit has its own --json, before --"));
     }
+    if let Some(limit) = typed.args.shape.limits.first() {
+        return Err(Error::usage(format!(
+            "--limit {limit}: a traced run is too slow to be held to anything"
+        ))
+        .with_remedy("leave --limit away, and hold a run without strace to it"));
+    }
     if typed.args.shape.verify {
         return Err(Error::usage("--verify makes phases that would be counted for the measured one")
             .with_remedy("leave --verify away"));

@@ -1,0 +1,5 @@
+//! What a job is decided by: limits.
+//!
+//! * [`limit`]: one run held to fixed bounds.
+
+pub mod limit;
