@@ -61,7 +61,8 @@ fn command(line: &str) -> Option<Vec<OsString>> {
 
 fn parses(words: &[OsString]) -> Result<(), String> {
     let name = words[0].to_string_lossy();
-    let (test, words) = (suite::TESTS.iter().find(|&&(verb, shape)| binary(verb, shape) == name), words.to_vec());
+    let (test, words) =
+        (suite::TESTS.iter().find(|&&(verb, shape)| binary(verb, shape) == name), words.to_vec());
     let outcome = match (test, &*name) {
         (Some(&(verb, shape)), _) => suite::parse(verb, shape, words).map(drop),
         (None, "verbmark") => match cli::tool::parse(words) {
@@ -82,7 +83,9 @@ fn every_documented_command_is_one_that_its_binary_takes() {
     for (path, page) in pages() {
         for line in blocks(&page).iter().flat_map(|block| &block.lines) {
             // A table begins with the name of its test, too.
-            let Some(words) = command(line).filter(|_| !line.contains("  ") || line.contains('#')) else { continue };
+            let Some(words) = command(line).filter(|_| !line.contains("  ") || line.contains('#')) else {
+                continue;
+            };
             found += 1;
             parses(&words).unwrap_or_else(|error| panic!("{}: {line}\n{error}", path.display()));
         }
@@ -124,7 +127,8 @@ fn every_output_is_that_of_a_recorded_run() {
         }
         // A table without its source would be numbers from nowhere.
         for block in blocks(&page) {
-            let is_table = block.lines.iter().any(|line| line.contains("transport  ") && line.contains("size"));
+            let is_table =
+                block.lines.iter().any(|line| line.contains("transport  ") && line.contains("size"));
             let shows = path.ends_with("README.md") || !is_table || source(block.before).is_some();
             assert!(shows, "{}: a table without its recorded run: {}", path.display(), block.lines[0]);
         }
