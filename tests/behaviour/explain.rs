@@ -46,7 +46,7 @@ fn the_whole_story_is_told_and_nothing_is_claimed_of_an_emulated_device() {
     }
     assert_eq!(at(&document, "/slopes").as_array().map(Vec::len), Some(4));
     assert_eq!(at(&document, "/audits").as_array().map(Vec::len), Some(2));
-    for name in ["kernel_bypass", "zero_copy", "one_sided", "lower_latency"] {
+    for name in ["kernel_bypass", "zero_copy", "one_sided", "lower_latency", "polling_over_rdma"] {
         assert_eq!(text(claim(&document, name), "/verdict"), "withheld", "{name}");
         assert!(text(claim(&document, name), "/reason").contains("emulated"), "{name}");
     }

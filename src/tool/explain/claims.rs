@@ -17,6 +17,8 @@ const NO_PART: f64 = 0.01;
 /// Share of the CPU that TCP takes, below which an end has no part in a message.
 const IDLE_SHARE: f64 = 0.01;
 
+const EMULATED: &str = "an emulated device measures this tool, not a network";
+
 /// Whether a claim stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -250,7 +252,7 @@ fn lower_latency(told: &Explanation) -> Claim {
     let mut evidence = Vec::new();
     let run = told.runs("latency").next();
     let mut obstacle = if is_emulated(told) {
-        Some("an emulated device measures this tool, not a network".to_owned())
+        Some(EMULATED.to_owned())
     } else if run.and_then(|run| run.same_host) == Some(true) {
         Some("both ends are on one host, where either path takes a shortcut of its own".to_owned())
     } else {
@@ -279,7 +281,8 @@ fn polling(told: &Explanation, transport: Transport) -> Claim {
     let path = name(transport);
     let claim = format!("over {path} polling takes less time than sleeping, and occupies a core");
     let run = told.runs("latency").next();
-    let (mut evidence, mut obstacle) = (Vec::new(), None);
+    let mut evidence = Vec::new();
+    let mut obstacle = (transport == Transport::Rdma && is_emulated(told)).then(|| EMULATED.to_owned());
     for size in run.iter().flat_map(|run| sizes(run)) {
         let of = |wait| run.and_then(|run| row(run, transport, wait, size));
         let (Some(polled), Some(slept)) = (of(Wait::Busy), of(Wait::Events)) else { continue };
@@ -299,7 +302,7 @@ fn polling(told: &Explanation, transport: Transport) -> Claim {
         }
     }
     if evidence.is_empty() {
-        obstacle = Some("not both ways of waiting were measured".into());
+        obstacle = obstacle.or(Some("not both ways of waiting were measured".into()));
     }
     Claim::new(&format!("polling_over_{path}"), &claim, evidence, obstacle)
 }
