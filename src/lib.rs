@@ -16,8 +16,8 @@
 //! | [`host`] | facts of the machine | sys |
 //! | [`result`] | the result document | plan, host, measure |
 //! | [`session`] | client, server, loopback | all of these |
+//! | [`gate`] | limits; whether runs differ, and how sure that is | result |
 //! | [`report`] | table, JSON, CSV, interval log | result |
-//! | [`gate`] | what a job is decided by: limits | result |
 //! | [`suite`] | what every test binary does | session, report, gate |
 //! | [`registration`] | what registering memory costs: `reg_mr_lat`, from its options to its table | all but ops, oob, session |
 //! | [`tool`] | what `verbmark` does besides | suite, registration, session, report, gate, verbs, host |
