@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::fingerprint::Field;
 use super::many::{self, CONFIDENCE};
-use super::sample::{PointRuns, Runs, Seen, TestRuns};
+use super::sample::{Met, PointRuns, Runs, Seen, TestRuns};
 use super::shift::fewest_runs;
 use crate::result::{Point, Quantity, Transport};
 
@@ -37,12 +37,10 @@ pub struct Mismatch {
     pub field: String,
     /// `client` or `server`; `null` where it belongs to neither.
     pub end: Option<&'static str>,
-    /// Every value of the first side; empty where it has no such field.
-    pub a: Vec<String>,
+    /// Every value of the first side.
+    pub a: Vec<Met>,
     /// Of the other side.
-    pub b: Vec<String>,
-    /// The file of a value of A that B has not, or the other way round.
-    pub file: Option<String>,
+    pub b: Vec<Met>,
     /// It was asked for.
     pub allowed: bool,
 }
@@ -142,8 +140,9 @@ pub fn compare(a: &Runs, b: &Runs, allowed: &[String]) -> Compared {
     let pairs = pairs(a, b, &mut compared.uncompared);
     for &(a, b) in &pairs {
         let is_allowed = |field: &Field| allowed.iter().any(|name| *name == field.name);
-        compared.mismatches.extend(options_that_differ(a, b).into_iter().map(|(field, a_value, b_value)| {
-            mismatch(a, &field, (vec![a_value], vec![b_value]), None, is_allowed(&field))
+        compared.mismatches.extend(options_that_differ(a, b).into_iter().map(|(field, of_a, of_b)| {
+            let met = |value, test: &TestRuns| vec![Met { value, file: test.first_file.clone() }];
+            mismatch(a, &field, met(of_a, a), met(of_b, b), is_allowed(&field))
         }));
         compared.mismatches.extend(differing(a, &a.environment, &b.environment, is_allowed));
         compared.differences.extend(differing(a, &a.soft, &b.soft, |_| true));
@@ -213,42 +212,18 @@ fn options_that_differ(a: &TestRuns, b: &TestRuns) -> Vec<(Field, String, String
     differing.map(|((field, a), (_, b))| (field.clone(), a.clone(), b.clone())).collect()
 }
 
-/// Fields with more than one value on both sides together.
+/// Fields that both sides have, with more than one value together. What only one has, as a device where the other
+/// measured TCP alone, stands behind no point of both.
 fn differing(test: &TestRuns, a: &Seen, b: &Seen, is_allowed: impl Fn(&Field) -> bool) -> Vec<Mismatch> {
-    let mut fields: Vec<&Field> = a.0.keys().chain(b.0.keys()).collect();
-    fields.sort();
-    fields.dedup();
-    let of = |seen: &Seen, field: &Field| seen.0.get(field).cloned().unwrap_or_default();
-    let compare = |field: &Field| {
-        let (a, b) = (of(a, field), of(b, field));
-        let (first, _) = a.first().or(b.first())?;
-        let odd = a.iter().chain(&b).find(|(value, _)| value != first);
-        if odd.is_none() && a.is_empty() == b.is_empty() {
-            return None;
-        }
-        let file = odd.map(|(_, file)| file.clone());
-        let values = |of: Vec<(String, String)>| of.into_iter().map(|(value, _)| value).collect();
-        Some(mismatch(test, field, (values(a), values(b)), file, is_allowed(field)))
-    };
-    fields.into_iter().filter_map(compare).collect()
+    let both = a.0.iter().filter_map(|(field, a)| Some((field, a, b.0.get(field)?)));
+    both.filter(|(_, a, b)| a.iter().chain(*b).any(|met| met.value != a[0].value))
+        .map(|(field, a, b)| mismatch(test, field, a.clone(), b.clone(), is_allowed(field)))
+        .collect()
 }
 
-fn mismatch(
-    test: &TestRuns,
-    field: &Field,
-    (a, b): (Vec<String>, Vec<String>),
-    file: Option<String>,
-    allowed: bool,
-) -> Mismatch {
-    Mismatch {
-        test: test.binary.clone(),
-        field: field.name.clone().into_owned(),
-        end: field.end,
-        a,
-        b,
-        file,
-        allowed,
-    }
+fn mismatch(test: &TestRuns, field: &Field, a: Vec<Met>, b: Vec<Met>, allowed: bool) -> Mismatch {
+    let (field, end) = (field.name.clone().into_owned(), field.end);
+    Mismatch { test: test.binary.clone(), field, end, a, b, allowed }
 }
 
 /// Points that are named where two sides have none in common.
@@ -256,13 +231,13 @@ const MOST_NAMED: usize = 16;
 
 /// What two sides measured that have no point in common.
 fn nothing_in_common(a: &Runs, b: &Runs) -> Option<Mismatch> {
-    let ids = |runs: &Runs| -> Vec<String> {
-        runs.tests
-            .iter()
-            .flat_map(|test| &test.points)
-            .map(|point| point.id.clone())
-            .take(MOST_NAMED)
-            .collect()
+    let ids = |runs: &Runs| -> Vec<Met> {
+        let points = runs.tests.iter().flat_map(|test| test.points.iter().map(move |point| (test, point)));
+        let met = |(test, point): (&TestRuns, &PointRuns)| Met {
+            value: point.id.clone(),
+            file: test.first_file.clone(),
+        };
+        points.map(met).take(MOST_NAMED).collect()
     };
     Some(Mismatch {
         test: a.tests.first()?.binary.clone(),
@@ -270,7 +245,6 @@ fn nothing_in_common(a: &Runs, b: &Runs) -> Option<Mismatch> {
         end: None,
         a: ids(a),
         b: ids(b),
-        file: None,
         allowed: false,
     })
 }

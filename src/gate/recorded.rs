@@ -49,7 +49,7 @@ struct Cause {
 }
 
 /// What an end ran on; the names are those of the document.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[allow(missing_docs)]
 pub struct RecordedEnd {
     pub side: Side,
@@ -152,6 +152,14 @@ impl Recorded {
         };
         if self.results.is_empty() {
             return untrusted("it has no results".into());
+        }
+        let ends = [Side::Client, Side::Server].map(|side| self.end(side));
+        let has_devices = ends.iter().all(|end| end.is_some_and(|end| end.device.is_some()));
+        if ends.contains(&None) {
+            return untrusted("it does not tell both ends".into());
+        }
+        if !has_devices && self.results.iter().any(|row| row.transport == Transport::Rdma) {
+            return untrusted("it has an RDMA result and not both devices".into());
         }
         let mut ids = HashSet::new();
         for row in &self.results {

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use serde::Serialize;
+
 use super::fingerprint::{Facts, Field, Fingerprint};
 use super::recorded::Recorded;
 use crate::result::{Device, Point, Quantity, Side, Transport};
@@ -27,8 +29,8 @@ pub struct TestRuns {
     pub environment: Seen,
     /// The same of fields that are soft.
     pub soft: Seen,
-    /// How many there are.
-    pub runs: usize,
+    /// The file of the first of them.
+    pub first_file: String,
     /// What was measured, by the id of a point, in the order met.
     pub points: Vec<PointRuns>,
     by_id: HashMap<String, usize>,
@@ -51,16 +53,25 @@ pub struct PointRuns {
     pub metrics: Vec<(&'static str, Quantity, Vec<f64>)>,
 }
 
-/// Each field and its values, with the file in which a value was met first.
+/// Each field and its values in the order met, of which there is one at least.
 #[derive(Debug, Clone, Default)]
-pub struct Seen(pub BTreeMap<Field, Vec<(String, String)>>);
+pub struct Seen(pub BTreeMap<Field, Vec<Met>>);
+
+/// A value, and the file in which it was met first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Met {
+    /// The value as text; `-` where it is not known.
+    pub value: String,
+    /// The file.
+    pub file: String,
+}
 
 impl Seen {
     fn add(&mut self, facts: Facts, file: &str) {
         for (field, value) in facts {
             let values = self.0.entry(field).or_default();
-            if !values.iter().any(|(known, _)| *known == value) {
-                values.push((value, file.into()));
+            if !values.iter().any(|met| met.value == value) {
+                values.push(Met { value, file: file.into() });
             }
         }
     }
@@ -80,7 +91,7 @@ impl Runs {
             Some(&index) => index,
             None => {
                 self.by_options.insert(options.clone(), self.tests.len());
-                self.tests.push(TestRuns::new(&recorded.tool.binary, options));
+                self.tests.push(TestRuns::new(&recorded.tool.binary, options, file));
                 self.tests.len() - 1
             }
         };
@@ -103,13 +114,13 @@ impl Runs {
 }
 
 impl TestRuns {
-    fn new(binary: &str, options: Facts) -> Self {
+    fn new(binary: &str, options: Facts, file: &str) -> Self {
         Self {
             binary: binary.into(),
             options,
             environment: Seen::default(),
             soft: Seen::default(),
-            runs: 0,
+            first_file: file.into(),
             points: Vec::new(),
             by_id: HashMap::new(),
             is_emulated: false,
@@ -118,7 +129,6 @@ impl TestRuns {
     }
 
     fn add(&mut self, recorded: &Recorded) {
-        self.runs += 1;
         for end in [Side::Client, Side::Server].into_iter().filter_map(|side| recorded.end(side)) {
             self.is_emulated |= end.device.as_ref().is_some_and(Device::is_emulated);
             self.is_unoptimised |= !end.process.optimised;

@@ -5,6 +5,7 @@ mod atomics;
 mod audit;
 mod bidirectional;
 mod coming_from_perftest;
+mod compare;
 mod compare_wait;
 mod cpu_report;
 mod devices;

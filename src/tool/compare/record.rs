@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::read::Side;
-use crate::gate::compare::{Change, Compared, Mismatch, Uncompared, fewest};
+use crate::gate::compare::{Change, Compared, Mismatch, Reason, Uncompared, fewest};
 use crate::gate::many::CONFIDENCE;
 use crate::result::{Notice, Tool, timestamp};
 
@@ -139,17 +139,6 @@ impl Comparison {
             notes: Vec::new(),
             results: Vec::new(),
         };
-        let few = sides.iter().any(|side| side.runs.count() < fewest());
-        if few {
-            comparison.note(
-                "too_few_runs",
-                format!(
-                    "an interval of {:.0} % takes at least {} runs a side: with fewer no change has a verdict",
-                    CONFIDENCE * 100.0,
-                    fewest()
-                ),
-            );
-        }
         for (index, side) in sides.iter().enumerate() {
             if let [first, ..] = &side.others[..] {
                 let others = side.others.len();
@@ -191,6 +180,13 @@ impl Comparison {
             let (has, lacks) = if in_a { ("A".into(), side.clone()) } else { (side.clone(), "A".into()) };
             Lone { side: has, not_in: lacks, test, id }
         }));
+        if self.results.iter().any(|result| result.found.reason == Some(Reason::TooFewRuns)) {
+            let (percent, fewest) = (CONFIDENCE * 100.0, fewest());
+            let text = format!(
+                "an interval of {percent:.0} % takes at least {fewest} runs a side: with fewer no change has a verdict"
+            );
+            self.note("too_few_runs", text);
+        }
         let judged = self.results.iter().filter(|result| result.found.lower.is_some()).count();
         if judged > 1 {
             self.notes.retain(|note| note.code != "chance");

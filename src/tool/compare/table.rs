@@ -2,6 +2,7 @@
 
 use super::record::{At, Comparison, Given};
 use crate::gate::compare::{Change, Mismatch, Verdict};
+use crate::gate::sample::Met;
 use crate::report::numbers::significant;
 use crate::report::text::{labelled, plain, wrap};
 use crate::result::{Direction, Transport, Wait};
@@ -30,42 +31,39 @@ pub fn render(comparison: &Comparison, width: Option<usize>) -> String {
     }
     let mut say = |label: &str, text: &str| out += &labelled(label, text, width);
     if comparison.is_comparable() {
-        for mismatch in comparison.mismatches.iter().take(MOST_LINES) {
-            say("advisory", &format!("{}, allowed: this decides nothing", differs(mismatch)));
+        for line in limited(differences(&comparison.mismatches)) {
+            say("advisory", &format!("{line}: allowed, and so this decides nothing"));
         }
-        more(&mut say, "advisory", comparison.mismatches.len());
     }
-    for lone in comparison.uncompared.iter().take(MOST_LINES) {
+    let lone = comparison.uncompared.iter().map(|lone| {
         let what = lone.id.as_deref().unwrap_or("all of it");
-        say("only", &format!("in {}, not in {}: {} {what}", lone.side, lone.not_in, lone.test));
-    }
-    more(&mut say, "only", comparison.uncompared.len());
-    for difference in comparison.differences.iter().take(MOST_LINES) {
-        say("note", &differs(difference));
-    }
-    more(&mut say, "note", comparison.differences.len());
+        format!("in {}, not in {}: {} {what}", lone.side, lone.not_in, lone.test)
+    });
+    limited(lone.collect()).iter().for_each(|line| say("only", line));
+    limited(differences(&comparison.differences)).iter().for_each(|line| say("note", line));
     for note in &comparison.notes {
         say("note", &note.message);
     }
     out
 }
 
-fn more(say: &mut impl FnMut(&str, &str), label: &str, all: usize) {
+/// The first of them, and how many more there are.
+fn limited(mut lines: Vec<String>) -> Vec<String> {
+    let all = lines.len();
+    lines.truncate(MOST_LINES);
     if all > MOST_LINES {
-        say(label, &format!("and {} more, in the document of --json", all - MOST_LINES));
+        lines.push(format!("and {} more, in the document of --json", all - MOST_LINES));
     }
+    lines
 }
 
 /// Why nothing is compared, and what to do.
 pub fn refusal(comparison: &Comparison) -> String {
-    let forbidding: Vec<_> =
-        comparison.mismatches.iter().filter(|mismatch| !mismatch.found.allowed).collect();
+    let forbidding = comparison.mismatches.iter().filter(|mismatch| !mismatch.found.allowed);
+    let forbidding: Vec<_> = forbidding.cloned().collect();
     let mut out = String::from("error: not comparable\n");
-    for mismatch in forbidding.iter().take(MOST_LINES) {
-        out += &format!("  {}\n", plain(&differs(mismatch)));
-    }
-    if forbidding.len() > MOST_LINES {
-        out += &format!("  and {} more\n", forbidding.len() - MOST_LINES);
+    for line in limited(differences(&forbidding)) {
+        out += &format!("  {}\n", plain(&line));
     }
     let mut fields: Vec<_> = forbidding.iter().map(|mismatch| mismatch.found.field.as_str()).collect();
     fields.sort_unstable();
@@ -81,19 +79,35 @@ pub fn refusal(comparison: &Comparison) -> String {
     out
 }
 
-/// A field and its values.
-fn differs(mismatch: &At<Mismatch>) -> String {
-    let At { side, found } = mismatch;
-    let end = found.end.map(|end| format!(" ({end})")).unwrap_or_default();
-    let file = found.file.as_ref().map(|file| format!(", first in {file}")).unwrap_or_default();
-    let [a, b] = [&found.a, &found.b].map(|values| shown(values));
-    format!("{}: {}{end} is {a} in A, {b} in {side}{file}", found.test, found.field)
+/// Fields and their values, in one line where both ends have the same.
+fn differences(mismatches: &[At<Mismatch>]) -> Vec<String> {
+    let alike = |one: &At<Mismatch>, other: &At<Mismatch>| {
+        let of = |mismatch: &At<Mismatch>| {
+            let At { side, found: Mismatch { end: _, test, field, a, b, allowed } } = mismatch.clone();
+            (side, test, field, a, b, allowed)
+        };
+        one.found.end.is_some() && of(one) == of(other)
+    };
+    let line = |alike: &[At<Mismatch>]| {
+        let At { side, found } = &alike[0];
+        let end = match (alike.len(), found.end) {
+            (1, Some(end)) => format!(" ({end})"),
+            _ => String::new(),
+        };
+        let [a, b] = [&found.a, &found.b].map(|values| shown(values));
+        format!("{}: {}{end} is {a} in A, {b} in {side}", found.test, found.field)
+    };
+    mismatches.chunk_by(alike).map(line).collect()
 }
 
-fn shown(values: &[String]) -> String {
-    let some = values.iter().take(MOST_VALUES).cloned().collect::<Vec<_>>().join(" and ");
+/// Values of a side; where it has several, with a file of each.
+fn shown(values: &[Met]) -> String {
+    let one = |met: &Met| match values.len() {
+        1 => met.value.clone(),
+        _ => format!("{} ({})", met.value, met.file),
+    };
+    let some = values.iter().take(MOST_VALUES).map(one).collect::<Vec<_>>().join(" and ");
     match values.len() {
-        0 => "not there".into(),
         few if few <= MOST_VALUES => some,
         many => format!("{some} and {} more", many - MOST_VALUES),
     }
@@ -174,6 +188,8 @@ fn metric(change: &Change) -> (String, f64) {
 /// A ratio as a change in percent: `+11.7 %`.
 fn percent(ratio: Option<f64>) -> String {
     match ratio.map(|ratio| (ratio - 1.0) * 100.0) {
+        // No sign before nothing.
+        Some(change) if change.abs() < 0.05 => "0.0 %".into(),
         Some(change) if change.abs() < 999.95 => format!("{change:+.1} %"),
         Some(change) => format!("{change:+.2e} %"),
         None => "-".into(),
