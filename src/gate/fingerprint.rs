@@ -27,6 +27,7 @@ pub type Facts = Vec<(Field, String)>;
 const NONE: &str = "-";
 
 /// Options that do not change what a number means: how long it was measured, and what happens when something goes wrong.
+/// An option that is not named here is hard, one of a later version, too.
 const SOFT_OPTIONS: &[&str] = &[
     "compare_waits",
     "cpu_report",
@@ -38,7 +39,6 @@ const SOFT_OPTIONS: &[&str] = &[
     "rnr_retry",
     "stall_timeout_s",
     "stop",
-    "verify",
     "warm_up",
 ];
 
@@ -78,6 +78,7 @@ pub const HARD: &[&str] = &[
     "tcp.congestion",
     "tcp.busy_poll_us",
     "tcp.zero_copy",
+    "verify",
     "first",
     "loss_timeout_s",
     "basis",

@@ -224,6 +224,7 @@ const HARD_CHANGES: &[(&str, &str, &str)] = &[
     ("/test/post_list", "4", "post_list"),
     ("/test/max_inline_bytes", "0", "max_inline_bytes"),
     ("/test/memory", "\"huge_pages\"", "memory"),
+    ("/test/verify", "true", "verify"),
     ("/test/tcp/zero_copy", "true", "tcp.zero_copy"),
     ("/test/tcp/congestion", "\"bbr\"", "tcp.congestion"),
     ("/same_host", "true", "same_host"),

@@ -307,7 +307,7 @@ pub fn bidirectional() -> Document {
 /// A latency run held to limits: one that holds, one that fails at both sizes, one that could not be judged.
 pub fn limited() -> Document {
     let mut document = latency();
-    let limits = ["p50:max=1ms", "tcp/rdma.p99:min=30", "p99.99:max=1ms"];
+    let limits = ["p50:max=1ms", "tcp/rdma.p99:min=30", "tcp.p99.99:max=1ms"];
     let limits: Vec<_> = limits.iter().map(|limit| limit.parse().expect("a limit")).collect();
     document.limits = verbmark::gate::limit::evaluate(&document, &limits);
     document
