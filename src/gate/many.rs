@@ -38,9 +38,14 @@ fn depth(n: usize, m: usize) -> Option<usize> {
     if n.min(m) <= FEW || n.max(m) <= rank::MOST_RUNS {
         return rank::depth(n, m, (1.0 - CONFIDENCE) / 2.0);
     }
+    Some(approximate_depth(n, m))
+}
+
+/// The same by the normal approximation.
+fn approximate_depth(n: usize, m: usize) -> usize {
     let (n, m) = (n as f64, m as f64);
     let left_out = n * m / 2.0 - Z * (n * m * (n + m + 1.0) / 12.0).sqrt() - 0.5;
-    Some(left_out.max(0.0) as usize + 1)
+    left_out.max(0.0) as usize + 1
 }
 
 /// The difference of this rank, from 1, among all of `b` less `a`; both sorted.
@@ -112,10 +117,7 @@ mod tests {
     #[test]
     fn the_approximation_meets_the_exact_rank_where_both_are_known() {
         for (n, m) in [(12, 40), (20, 40), (40, 40)] {
-            let approximate = {
-                let (n, m) = (n as f64, m as f64);
-                (n * m / 2.0 - Z * (n * m * (n + m + 1.0) / 12.0_f64).sqrt() - 0.5) as i64 + 1
-            };
+            let approximate = approximate_depth(n, m) as i64;
             let exact = rank::depth(n, m, 0.025).unwrap() as i64;
             assert!((approximate - exact).abs() <= 2, "{n} {m}: {approximate}, exactly {exact}");
         }
