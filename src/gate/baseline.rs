@@ -51,11 +51,13 @@ pub fn judge_sitting(rule: &Rule, sittings: &[Vec<f64>], new: &[f64]) -> Result<
                 let deviations = student::quantile(rule.confidence, sittings.len() - 1);
                 decide(rule, &mut found, [ratio, difference], deviations, true);
             }
-            if let (Verdict::Inconclusive, Some((lower, upper))) = (found.verdict, ratio.bounds) {
+            let enough = sittings.len() >= FEWEST_SITTINGS;
+            if let (true, Verdict::Inconclusive, Some((lower, upper))) = (enough, found.verdict, ratio.bounds)
+            {
                 let half = |count: usize| deviations_of(rule.confidence, count);
                 let spread = (upper - lower) / 2.0 / half(sittings.len());
-                let enough = |&count: &usize| spread * half(count) < rule.worse_by(rule.must_detect);
-                let message = match (sittings.len() + 1..=MOST_SITTINGS).find(enough) {
+                let narrow = |&count: &usize| spread * half(count) < rule.worse_by(rule.must_detect);
+                let message = match (sittings.len()..=MOST_SITTINGS).find(narrow) {
                     Some(count) => format!("sittings that differ so much must be {count}"),
                     None => {
                         "sittings differ too much for any number of them: measure both arms in one".to_owned()

@@ -1,13 +1,19 @@
-//! The verdict of many metrics together.
+//! Many metrics together: how sure each must be, and the verdict of all.
 
 use crate::gate::verdict::{Judgement, Verdict};
+
+/// Metrics up to which each may be wrong as often as one alone.
+const FEW: usize = 8;
+
+/// How sure an interval must be among so many metrics: 0.99 up to eight, and beyond that so much that the errors of all
+/// verdicts add up to 4 % at most. What is tolerated keeps false alarms of a job below 1 % (`docs/gating.md`).
+pub fn confidence(metrics: usize) -> f64 {
+    1.0 - 0.01 * FEW as f64 / metrics.max(FEW) as f64
+}
 
 /// The verdict of a job: the first of these that any metric has that is not advisory. A regression stands whatever else
 /// went wrong; with none, a run that must not be trusted comes before one that cannot be compared. `Inconclusive` where
 /// all are advisory, `NotComparable` where there is none: a gate that compared nothing must not call that a pass.
-///
-/// No correction for the number of metrics: the tolerance and an error of 0.5 % a metric keep false alarms of 24
-/// metrics below 1 % of jobs (`docs/gating.md`).
 pub fn overall(judgements: &[Judgement]) -> Verdict {
     [
         Verdict::Regression,
@@ -26,6 +32,14 @@ pub fn overall(judgements: &[Judgement]) -> Verdict {
 mod tests {
     use super::*;
     use crate::gate::{Code, Metric};
+
+    #[test]
+    fn more_metrics_must_be_surer_each() {
+        assert_eq!([0, 1, 8].map(confidence), [0.99; 3]);
+        for (metrics, tail) in [(16, 0.0025), (24, 0.001_667), (80, 0.0005)] {
+            assert!(((1.0 - confidence(metrics)) / 2.0 - tail).abs() < 1e-6, "{metrics}");
+        }
+    }
 
     #[test]
     fn the_worst_that_decides_is_the_verdict_of_the_job() {

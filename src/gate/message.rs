@@ -10,10 +10,13 @@ impl Judgement {
         if let (Some(a), Some(b), Some(ratio)) = (self.median_a, self.median_b, self.ratio) {
             line += &format!("  {} -> {}", self.metric.show(a), self.metric.show(b));
             line += &format!("  {}%", change(ratio));
-            if let (Some(lower), Some(upper)) = (self.lower, self.upper) {
-                let confidence = percent(self.confidence);
-                line += &format!(" [{confidence} CI {}..{}]", change(lower), change(upper));
-            }
+            let confidence = percent(self.confidence);
+            line += &match (self.lower, self.upper) {
+                (Some(lower), Some(upper)) => {
+                    format!(" [{confidence} CI {}..{}]", change(lower), change(upper))
+                }
+                _ => format!(" [no {confidence} CI]"),
+            };
             line += &format!("  tolerance {}  n={}+{}", percent(self.tolerance), self.n_a, self.n_b);
             if let Some(sittings) = self.sittings {
                 line += &format!(" of {sittings}+1 sittings");

@@ -6,8 +6,9 @@
 //! * **inconclusive**: none of these.
 //!
 //! Where the first and the third both hold, a regression it is. Each is wrong with 0.5 % at most at its own limit. A gate
-//! may look twice, after six pairs and after more: the first look ends only what passes or improved, so that a regression
-//! is found by one look alone and looking twice raises no false alarm.
+//! may look twice, after six pairs and after more. The first look ends only what improved, or passes with an estimate
+//! within the tolerance: a regression is found by one look alone, so that looking twice raises no false alarm, and what
+//! seems to have changed is looked at again before it passes.
 
 use serde::{Deserialize, Serialize};
 
@@ -103,7 +104,8 @@ impl Rule {
 }
 
 /// Judges the runs of one metric: `a` of the baseline, `b` of the candidate, one value a run, measured in turns within one
-/// sitting. Unless this is the `last` look, a regression is left open; then judge again with more runs, of all metrics.
+/// sitting. Unless this is the `last` look, what seems to have changed for the worse is left inconclusive; then judge all
+/// metrics again, with more runs.
 ///
 /// # Errors
 /// A usage error if the rule is out of range or an arm has not 3 to 40 runs; an invalid number if a value is none.
@@ -188,15 +190,17 @@ pub(in crate::gate) fn decide(
     let worse =
         shifts.map(|shift| if rule.metric.class().higher_is_worse() { shift } else { shift.reversed() });
     let [Some((low, high)), Some((least, most))] = worse.map(|shift| shift.bounds) else { return };
-    let beyond_tolerance = low > rule.worse_by(rule.tolerance);
-    let regression = beyond_tolerance && least > rule.floor;
-    let better = high < rule.worse_by(-rule.tolerance);
-    let improved = better && most < -rule.floor;
+    let tolerated = rule.worse_by(-rule.tolerance)..=rule.worse_by(rule.tolerance);
+    let worsened = low > *tolerated.end();
+    let bettered = high < *tolerated.start();
+    let improved = bettered && most < -rule.floor;
+    let regression = worsened && least > rule.floor;
     let ruled_out = high < rule.worse_by(rule.must_detect) || most < rule.floor;
+    let open = !last && (regression || ruled_out && !tolerated.contains(&worse[0].estimate));
     found.verdict = match () {
         () if improved => Verdict::Improved,
-        () if regression && last => Verdict::Regression,
-        () if regression => Verdict::Inconclusive,
+        () if open => Verdict::Inconclusive,
+        () if regression => Verdict::Regression,
         () if ruled_out => Verdict::Pass,
         () => Verdict::Inconclusive,
     };
@@ -205,8 +209,12 @@ pub(in crate::gate) fn decide(
     let threshold = rule.worse_by(rule.tolerance).max(floor.ln_1p());
     // 1.645 deviations of the estimate: 95 of 100 fall above it.
     found.mde = Some(rule.share(threshold + half + 1.645 * half / deviations));
-    if regression && !last {
-        found.because(Code::NotLast, format!("worse at {} runs; decided by the last look", found.n_b));
+    if found.verdict == Verdict::Inconclusive && open {
+        let (a, b) = (found.n_a, found.n_b);
+        found.because(
+            Code::NotLast,
+            format!("changed, it seems from {a} and {b} runs: the last look decides"),
+        );
     } else if found.verdict == Verdict::Inconclusive {
         let (way, share) = (rule.direction(), 100.0 * rule.share(high));
         let limit = percent(rule.must_detect);
@@ -214,7 +222,7 @@ pub(in crate::gate) fn decide(
             Code::TooWide,
             format!("{way} of up to {share:.1}% cannot be ruled out (must-detect {limit})"),
         );
-    } else if found.verdict == Verdict::Pass && (beyond_tolerance || better) {
+    } else if found.verdict == Verdict::Pass && (worsened || bettered) {
         let floor = rule.metric.show(rule.floor);
         found.because(
             Code::BelowFloor,

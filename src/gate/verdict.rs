@@ -59,7 +59,7 @@ pub enum Code {
     TooFewRuns,
     /// Fewer sittings than a spread between them can be told from.
     TooFewSittings,
-    /// A regression is seen, and decided only at the last look.
+    /// Something seems to have changed, which only the last look decides.
     NotLast,
     /// A worsening that must be detected cannot be ruled out.
     TooWide,
