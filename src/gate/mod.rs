@@ -8,7 +8,7 @@
 //! * [`shift`]: by how much one arm exceeds the other: the estimate of Hodges and Lehmann (1963) and its exact interval.
 //! * [`metric`], [`rule`]: what of which metric is tolerated, and the three-way decision.
 //! * [`baseline`]: the same against sittings of the past, whose spread belongs in the interval.
-//! * [`order`]: which arm runs when.
+//! * [`mod@order`]: which arm runs when.
 //! * [`family`]: how sure each of many metrics must be, and the verdict of all.
 //! * [`limit`]: one run held to fixed bounds.
 //! * [`compare`]: recorded runs side by side, as far as they are comparable: [`recorded`], [`fingerprint`], [`sample`],
