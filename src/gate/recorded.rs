@@ -2,6 +2,7 @@
 //! its histograms before all, is skipped while it is read.
 
 use std::collections::HashSet;
+use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 
@@ -123,6 +124,9 @@ struct Valid {
 /// How far a percentile of a histogram may lie beyond its exact neighbours, and a rate beside its own product.
 const BLUR: f64 = 0.002;
 
+/// Values that a clock and a counter can give, in any of the units. Their ratios are numbers, too.
+const POSSIBLE: RangeInclusive<f64> = 1e-9..=1e18;
+
 impl Recorded {
     /// Reads a document, and looks whether its numbers can be what was measured.
     ///
@@ -217,7 +221,7 @@ impl RecordedRow {
         }
         for (name, _, value) in self.values() {
             let is_cost = matches!(name, "cpu.client" | "cpu.server");
-            if !value.is_finite() || value < 0.0 || value == 0.0 && !is_cost {
+            if !POSSIBLE.contains(&value) && !(value == 0.0 && is_cost) {
                 return untrusted(&format!("{name} is {value}, which nothing can measure"));
             }
         }
