@@ -41,6 +41,10 @@ const REQUEST: usize = 8;
 /// An acknowledgement: the number of messages received so far.
 const ACK: usize = 8;
 
+/// Empty receives between two looks around, at most: some 100 us, beyond any wait for a reply that is under way. Each is a
+/// system call, and where these are slow, as under a tracer, as many as of polls of memory would outlast a deadline.
+const POLLS: u32 = 256;
+
 /// Longest a blocking call sleeps before the peer's word and the deadline are looked at.
 const BLOCKED: Duration = Duration::from_millis(5);
 
@@ -108,8 +112,9 @@ impl Tcp {
     ) -> Result<usize, Halt> {
         let mut wait = W::default();
         let mut since = None;
+        let polls = W::polls(watch).min(POLLS);
         loop {
-            for empty in 0..W::polls(watch) {
+            for empty in 0..polls {
                 match io(&self.stream) {
                     Ok(0) => return Err(closed()),
                     Ok(moved) => {
@@ -121,7 +126,7 @@ impl Tcp {
                     Err(error) => return Err(failed(&error)),
                 }
             }
-            tally.empty_polls += u64::from(W::polls(watch));
+            tally.empty_polls += u64::from(polls);
             if W::SLEEPS {
                 // The call slept, and nothing came.
                 watch.look(&mut since)?;

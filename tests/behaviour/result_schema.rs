@@ -5,10 +5,10 @@ use crate::schema;
 
 use crate::schema::{errors, schema};
 use serde_json::{Value, json};
-use verbmark::tool::{audit, devices, explain};
 use verbmark::registration;
 use verbmark::report::{csv, json as to_json};
 use verbmark::result::Document;
+use verbmark::tool::{audit, devices, explain};
 
 /// A document as a reader finds it.
 fn written(document: &Document) -> Value {

@@ -81,7 +81,7 @@ impl Story {
             ),
         ];
         // A copy into the work request would hide the payload's own path, and a spinning thread is always busy.
-        let bytes = format!("-s 4k,16k,64k,256k,1M {half} --events -I 0 --cpu-report");
+        let bytes = format!("-s 4k,16k,64k,256k,1M {half} -t 32 --events -I 0 --cpu-report");
         scenes.extend((0..ROUNDS).map(|_| scene("bytes", "CPU time by bytes", "write_bw", &bytes)));
         let audit = |what, options: &str| {
             let mut audited = scene("calls", what, "send_lat", options);
