@@ -110,6 +110,12 @@ mod tests {
     }
 
     #[test]
+    fn a_tie_has_the_mean_of_its_ranks() {
+        // Ranks 1, 2.5, 2.5, 5, 5, 5.
+        assert_eq!(doubled_mid_ranks(&[3.0, 1.0, 2.0], &[3.0, 2.0, 3.0]), [10, 2, 5, 10, 5, 10]);
+    }
+
+    #[test]
     fn the_smallest_probabilities_are_those_of_the_tables() {
         let apart = |n: usize| {
             let a: Vec<f64> = (0..n).map(|i| i as f64).collect();
