@@ -9,6 +9,7 @@ use crate::suite;
 
 pub mod audit;
 pub mod devices;
+pub mod doctor;
 pub mod explain;
 mod manual;
 mod report;
@@ -25,6 +26,7 @@ fn run() -> Result<u8> {
         Ok(args) => match args.task {
             Task::Audit(args) => audit::run(&args),
             Task::Devices(args) => devices::run(&args),
+            Task::Doctor(args) => doctor::run(&args),
             Task::Explain(args) => explain::run(&args),
             Task::Report(args) => report::run(&args),
             Task::Serve(args) => serve::run(&args),

@@ -31,6 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "registration",
             "session",
             "measure",
+            "oob",
             "ops",
             "plan",
             "report",

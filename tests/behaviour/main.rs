@@ -8,6 +8,7 @@ mod coming_from_perftest;
 mod compare_wait;
 mod cpu_report;
 mod devices;
+mod doctor;
 mod documented;
 mod documents;
 mod emulated_faults;

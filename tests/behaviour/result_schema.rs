@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use verbmark::registration;
 use verbmark::report::{csv, json as to_json};
 use verbmark::result::Document;
-use verbmark::tool::{audit, devices, explain};
+use verbmark::tool::{audit, devices, doctor, explain};
 
 /// A document as a reader finds it.
 fn written(document: &Document) -> Value {
@@ -46,6 +46,7 @@ fn recorded_is_valid(value: &Value, path: &str) {
         Some(audit::SCHEMA) => schema::of_audits(),
         Some(explain::SCHEMA) => schema::of_explanations(),
         Some(devices::SCHEMA) => schema::of_devices(),
+        Some(doctor::SCHEMA) => schema::of_doctors(),
         _ => {
             Document::from_json(&value.to_string()).unwrap_or_else(|e| panic!("{path}: {e}"));
             schema::schema()
