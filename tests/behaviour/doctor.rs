@@ -223,7 +223,7 @@ fn a_machine_that_is_not_is_told_what_disturbs_and_what_mends_it() {
         ("cpu_pressure", "warning", "31 %", ""),
         ("hypervisor", "note", "virtual machine", ""),
         ("clocksource", "warning", "hpet", "echo tsc | sudo tee"),
-        ("tsc", "warning", "not invariant", ""),
+        ("tsc", "note", "not invariant", ""),
         ("huge_pages", "note", "always", "echo madvise"),
         ("irqbalance", "note", "731", "systemctl stop irqbalance"),
         ("memlock", "warning", "8 MiB", "prlimit --memlock=unlimited"),

@@ -76,7 +76,7 @@ impl Code {
             Self::Clocksource => {
                 "reading the time takes a system call or a slow device: up to 1 us in each sample"
             }
-            Self::Tsc => "a counter that stops or changes its rate cannot time anything",
+            Self::Tsc => "a counter that may stop is not used: each reading of the time takes a call instead",
             Self::HugePages => {
                 "the kernel merges pages in the background, and stalls who touches them meanwhile"
             }
@@ -88,7 +88,9 @@ impl Code {
             Self::PerfEvents => {
                 "instructions and cycles are counted without the kernel's part, or not at all"
             }
-            Self::Device => "without a device that a test can use only TCP and emulated devices are measured",
+            Self::Device => {
+                "a software device takes a CPU for what an adapter does; without any, TCP alone is measured"
+            }
             Self::Link => "a link that is down carries nothing, a slow one bounds bandwidth",
             Self::Mtu => "smaller packets mean more headers and more work a byte: less bandwidth",
             Self::Pcie => "the link to the machine bounds bandwidth, and adds latency where it is degraded",

@@ -16,10 +16,13 @@ const CONGESTION: &[&str] = &[
     "local_ack_timeout_err",
     "np_cnp_sent",
     "np_ecn_marked_roce_packets",
+    "out_of_seq_request",
     "out_of_sequence",
     "packet_seq_err",
     "port_xmit_discards",
     "port_xmit_wait",
+    "rcvd_seq_err",
+    "retry_exceeded_err",
     "rnr_nak_retry_err",
     "rp_cnp_handled",
 ];

@@ -74,16 +74,18 @@ pub fn examine(checkup: &mut Checkup, host: &str, port: u16, nic: Option<&Nic>) 
     });
 }
 
-/// RDMA ports of this host with a GID of the interface that packets leave by.
+/// RDMA ports of this host with a GID of the interface that packets leave by. What this host sends to itself leaves by
+/// the loopback interface, but for RDMA: that goes by the interface that has the address.
 fn ports_on(route: &Route) -> Vec<RdmaOnPath> {
+    let all = host::interfaces().unwrap_or_default();
+    let interface = host::holder(&all, route.source).map_or(route.interface_index, |holder| holder.index);
     let mut found = Vec::new();
     for device in verbs::devices().unwrap_or_default().iter().filter(|device| !device.is_emulated()) {
         let Ok(context) = device.open() else { continue };
         let ports = context.attr().map_or(0, |attr| attr.port_count);
         for port in 1..=ports {
             for entry in context.gid_table(port).unwrap_or_default() {
-                // An address of the loopback interface stands in no table; the port of a loopback test is one of lo.
-                if entry.ifindex == route.interface_index {
+                if entry.ifindex == interface {
                     found.push(RdmaOnPath {
                         device: device.name().into(),
                         port,
@@ -125,7 +127,7 @@ fn on_way(route: &Route, rdma: &[RdmaOnPath], nic: Option<&Nic>) -> Checked {
     let mut names: Vec<String> = rdma.iter().map(|port| format!("{}/{}", port.device, port.port)).collect();
     names.dedup();
     let Some(first) = rdma.first() else {
-        let seen = format!("no RDMA port on {}", route.interface);
+        let seen = format!("no RDMA port with an address on the way from {}", route.source);
         return Ok(
             Verdict::warning(seen).mended_by("name the host by its address on the network of the RDMA ports")
         );
@@ -133,10 +135,10 @@ fn on_way(route: &Route, rdma: &[RdmaOnPath], nic: Option<&Nic>) -> Checked {
     let chosen = nic.map(|nic| format!("{}/{}", nic.name, nic.port));
     Ok(match chosen {
         Some(chosen) if !names.contains(&chosen) => {
-            Verdict::warning(format!("{} on {}, not {chosen}", names.join(", "), route.interface))
+            Verdict::warning(format!("{}, not {chosen}", names.join(", ")))
                 .mended_by(format!("-d {} -i {}", first.device, first.port))
         }
-        _ => Verdict::ok(format!("{} on {}", names.join(", "), route.interface)),
+        _ => Verdict::ok(names.join(", ")),
     })
 }
 
