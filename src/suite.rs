@@ -134,14 +134,14 @@ fn random_seed() -> Result<u64> {
     getrandom::u64().map_err(|error| Error::failed(Step::Arguments, format!("no random numbers: {error}")))
 }
 
-/// Ctrl-C and SIGTERM ask the run to stop, by the flag; a second one ends the process at once.
+/// Ctrl-C, SIGTERM and the end of the terminal ask the run to stop, by the flag; a second one ends the process at once.
 ///
 /// # Errors
 /// The kernel takes no handler.
 pub fn catch_signals() -> Result<&'static AtomicBool> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let flag = std::sync::Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         // In this order: the first signal finds the flag unset, and only sets it.
         signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
             .and_then(|_| signal_hook::flag::register(signal, flag.clone()))

@@ -126,7 +126,7 @@ pub struct ShapeArgs {
     pub all: bool,
 
     /// Exactly this many messages a size
-    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..u64::MAX))]
     pub iters: Option<u64>,
 
     /// This long a size [default: 1 s]

@@ -39,7 +39,7 @@ pub struct RegistrationArgs {
 
     /// Exactly this many registrations of each size and kind of memory, and as many copies
     #[arg(short = 'n', long, value_name = "N", help_heading = "Test", conflicts_with = "duration",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = clap::value_parser!(u64).range(1..u64::MAX))]
     pub iters: Option<u64>,
 
     /// This long for each of them [default: 300 ms]

@@ -216,7 +216,11 @@ impl Document {
             let Some(cpu) = cpu else { continue };
             for (name, has, reason) in [
                 ("system_calls", cpu.system_calls.is_some(), "the `evidence` of that end says why"),
-                ("machine", cpu.machine.is_some(), "/proc/stat cannot be read there"),
+                (
+                    "machine",
+                    cpu.machine.is_some(),
+                    "the phase was shorter than ten ticks, or /proc/stat cannot be read",
+                ),
             ] {
                 if !has {
                     self.miss(format!("results[{index}].cpu.{end}.{name}"), reason);

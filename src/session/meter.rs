@@ -33,6 +33,9 @@ pub struct Cost {
 /// Steal that is worth a word: the hypervisor counts in ticks of 10 ms.
 const STOLEN_NS: u64 = 10_000_000;
 
+/// Shortest phase that the machine's ticks, 10 ms apart, say something of, in seconds.
+const TICKS_S: f64 = 0.1;
+
 /// Shortest use of a core whose split in user and system time means something, with timer ticks 10 ms apart.
 const SPLIT_FROM_NS: u64 = 100_000_000;
 
@@ -62,6 +65,7 @@ impl Meter {
     ) -> Cost {
         let passed = self.started.elapsed();
         let machine = self.machine.as_ref().and_then(|meter| meter.stop().ok());
+        let machine = machine.filter(|machine| machine.window_s >= TICKS_S);
         let mut cost = Cost::default();
         if let Some(used) = &used {
             if used.migrated {

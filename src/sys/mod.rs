@@ -3,5 +3,6 @@
 
 pub mod counter;
 pub mod perf;
+pub mod process;
 pub mod socket;
 pub mod zero_copy;

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 
+use serde::Deserialize;
+
 use crate::cli::tool::ReportArgs;
 use crate::error::{Error, Result};
 use crate::plan::Outputs;
@@ -11,6 +13,7 @@ use crate::registration;
 use crate::report::{Target, files, render};
 use crate::result::Document;
 use crate::suite::{self, Files};
+use crate::tool::{audit, explain};
 
 /// Shows and writes, and gives the exit status: that the report was made, whatever became of the run.
 ///
@@ -29,6 +32,16 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     if let Some(document) = registration::Document::from_json(&text).map_err(named)? {
         return registration_again(&document, args);
     }
+    if let Some(text) = text_again(&text).map_err(named)? {
+        if args.csv.is_some() || args.hlog.is_some() {
+            return Err(Error::usage("an audit or an explanation has neither CSV nor an interval log")
+                .with_remedy(
+                    "leave --csv and --hlog away; an explanation has whole documents of runs in its `scenes`",
+                ));
+        }
+        let _ = std::io::stdout().write_all(text.as_bytes());
+        return Ok(0);
+    }
     let document = Document::from_json(&text).map_err(named)?;
     if !files.take_stdout() {
         // Who closed the pipe has seen enough; the files are written all the same.
@@ -41,6 +54,25 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
         Err(error) if !files::reader_gone(&error) => Err(error),
         _ => Ok(0),
     }
+}
+
+/// What an audit or an explanation showed; `None` of any other document.
+fn text_again(text: &str) -> Result<Option<String>> {
+    #[derive(Deserialize)]
+    struct Named {
+        schema: Option<String>,
+    }
+    let broken = |error: serde_json::Error| Error::usage(format!("not a document of this suite: {error}"));
+    let named: Named = serde_json::from_str(text).map_err(broken)?;
+    Ok(match named.schema.as_deref() {
+        Some(audit::SCHEMA) => {
+            Some(audit::render(&serde_json::from_str(text).map_err(broken)?, suite::width()))
+        }
+        Some(explain::SCHEMA) => {
+            Some(explain::render(&serde_json::from_str(text).map_err(broken)?, suite::width()))
+        }
+        _ => None,
+    })
 }
 
 /// The same of a run of `reg_mr_lat`.

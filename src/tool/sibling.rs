@@ -1,9 +1,10 @@
 //! Other binaries of the suite, run as processes of their own.
 
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use nix::unistd::Pid;
 
 use crate::error::{Error, Result, Step};
 use crate::result::Document;
+use crate::sys::process;
 
 /// How often a process is looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -49,25 +51,30 @@ pub fn measure(
         Error::failed(Step::Output, format!("no directory for the run's document: {error}"))
     })?;
     let json = files.path().join("run.json");
-    let mut child = Command::new(program)
-        .arg("--json")
-        .arg(&json)
-        .args(words)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .process_group(0)
+    let mut command = Command::new(program);
+    command.arg("--json").arg(&json).args(words);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+    let mut child = process::ends_with_us(&mut command)
         .spawn()
         .map_err(|error| Error::failed(Step::Measure, format!("{name} cannot be run: {error}")))?;
+    // Its error is in the document, and said once.
+    let is_error = |line: &str| line.starts_with("error: ") || line.starts_with("  try: ");
+    let heard = child.stderr.take().map(|stderr| std::thread::spawn(move || pass_on(stderr, is_error)));
     let late = || {
         let seconds = timeout.as_secs_f64();
         Error::failed(Step::Measure, format!("{name} took longer than {seconds} s and was ended"))
             .with_remedy("raise --timeout")
     };
-    let status = attend(&mut child, timeout, signalled, late, || Ok(()))?;
+    let ended = attend(&mut child, timeout, signalled, late, || Ok(()));
+    let kept = heard.and_then(|heard| heard.join().ok()).unwrap_or_default();
+    let status = ended?;
     let document = std::fs::read_to_string(&json).ok().map(|text| Document::from_json(&text)).transpose()?;
     match (status.code(), document) {
         (Some(0), Some(document)) => Ok(document),
-        (Some(2), None) => Err(Error::usage(format!("{name} takes no such options, as it says above"))),
+        (Some(2), None) => {
+            let said = kept.first().map_or("no such options", |line| line.trim_start_matches("error: "));
+            Err(Error::usage(format!("{name}: {said}")))
+        }
         (_, Some(Document { error: Some(error), .. })) => Err(error),
         (_, Some(document)) => {
             let reasons = document.results.into_iter().flat_map(|row| row.validity.reasons);
@@ -133,4 +140,19 @@ fn ask_to_end(group: Pid) -> Instant {
     // It may have ended by itself just now.
     let _ = killpg(group, Signal::SIGTERM);
     Instant::now() + GRACE
+}
+
+/// Passes on what a process says, line by line as it comes, but for those lines that `keeps` holds back; gives these.
+pub fn pass_on(stderr: ChildStderr, keeps: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut kept = Vec::new();
+    for line in BufReader::new(stderr).split(b'\n').map_while(std::result::Result::ok) {
+        let text = String::from_utf8_lossy(&line);
+        if keeps(&text) {
+            kept.push(text.into_owned());
+        } else {
+            // Nobody reading is no failure.
+            drop(std::io::stderr().write_all(&[&line[..], b"\n"].concat()));
+        }
+    }
+    kept
 }

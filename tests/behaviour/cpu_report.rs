@@ -41,9 +41,11 @@ fn who_polls_spins_and_who_sleeps_does_not() {
     for binary in ["send_lat", "write_lat"] {
         let document = loopback(binary, "-d emu0 -D 200ms");
         for row in rows(&document) {
-            let share = number(row, "/cpu/client/idle_share");
-            assert!(share > 0.0 && share <= 1.0, "{binary}: {row}");
             assert!(number(row, "/cpu/client/empty_polls") > 0.0);
+            // What a look costs cannot be learnt on a core that others take.
+            if let Some(share) = at(row, "/cpu/client/idle_share").as_f64() {
+                assert!(share > 0.0 && share <= 1.0, "{binary}: {row}");
+            }
         }
     }
 }
@@ -53,7 +55,7 @@ fn a_full_report_has_the_machine_beside_its_rest_and_shows_it() {
     let _turn = suite::turn();
     let files = Files::new();
     let json = files.path("out.json").display().to_string();
-    let command = line("write_bw", &format!("--loopback -d emu0 -s 4k -D 100ms --cpu-report --json {json}"));
+    let command = line("write_bw", &format!("--loopback -d emu0 -s 4k -D 150ms --cpu-report --json {json}"));
     let run = Running::start(command).finish().exits(0);
     let document = files.document("out.json");
     for used in uses(&document) {

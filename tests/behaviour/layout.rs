@@ -38,6 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "result",
             "host",
             "verbs",
+            "sys",
         ],
     ),
     ("bin", &["suite", "registration", "tool", "ops", "plan"]),

@@ -103,6 +103,10 @@ fn check(typed: &Typed, name: &str) -> Result<()> {
         ))
         .with_remedy("leave it away; the audit has its own --json, before --"));
     }
+    if typed.args.shape.compare_wait {
+        return Err(Error::usage("--compare-wait measures two ways of waiting, and an audit traces one")
+            .with_remedy("audit it twice, with --events and without"));
+    }
     if typed.args.shape.verify {
         return Err(Error::usage("--verify makes phases that would be counted for the measured one")
             .with_remedy("leave --verify away"));

@@ -2,11 +2,11 @@
 
 use std::ffi::{OsString, c_int};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{ChildStderr, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -26,6 +26,9 @@ const PIPE: c_int = 1 << 20;
 
 /// Readings in a row, which take more than that.
 const READINGS: u32 = 64;
+
+/// What strace's own words begin with.
+const STRACE: &str = "strace: ";
 
 /// What came of a traced run that ended well.
 #[derive(Debug)]
@@ -94,7 +97,10 @@ pub fn run(program: &Path, words: &[OsString], timeout: Duration, signalled: &At
         .process_group(0)
         .spawn()
         .map_err(|error| not_run(&error))?;
-    let heard = child.stderr.take().map(|stderr| std::thread::spawn(move || pass_on(stderr)));
+    let heard = child
+        .stderr
+        .take()
+        .map(|stderr| std::thread::spawn(move || sibling::pass_on(stderr, |line| line.starts_with(STRACE))));
     let mut trace = Trace::default();
     let late = || took_too_long(timeout);
     let ended = sibling::attend(&mut child, timeout, signalled, late, || drain(&mut reader, &mut trace));
@@ -150,21 +156,14 @@ fn took_too_long(timeout: Duration) -> Error {
         )
 }
 
-/// Passes on what the test says, line by line as it comes, and gives what strace itself has said.
-fn pass_on(stderr: ChildStderr) -> Vec<String> {
-    let mut complaints = Vec::new();
-    for line in BufReader::new(stderr).split(b'\n').map_while(std::result::Result::ok) {
-        match String::from_utf8_lossy(&line).strip_prefix("strace: ") {
-            Some(complaint) => complaints.push(complaint.to_owned()),
-            // Nobody reading is no failure.
-            None => drop(std::io::stderr().write_all(&[&line[..], b"\n"].concat())),
-        }
-    }
-    complaints
-}
-
 fn not_traced(complaints: &[String]) -> Error {
-    let error = Error::failed(Step::Measure, format!("strace cannot trace: {}", complaints.join("; ")));
+    let error = Error::failed(
+        Step::Measure,
+        format!(
+            "strace cannot trace: {}",
+            complaints.iter().map(|line| line.trim_start_matches(STRACE)).collect::<Vec<_>>().join("; ")
+        ),
+    );
     if complaints.iter().any(|complaint| complaint.contains("not permitted")) {
         return error.with_remedy(
             "ptrace(2) must be allowed: sysctl kernel.yama.ptrace_scope=1 or less, and in a container --cap-add SYS_PTRACE",

@@ -28,7 +28,7 @@ pub fn render(audit: &Audit, width: Option<usize>) -> String {
         out += &wrap(&line, 2, width);
     }
     for missing in audit.missing.iter().filter(|missing| missing.path.ends_with("system_calls")) {
-        out += &labelled("missing", &format!("{}: {}", missing.path, missing.reason), width);
+        out += &labelled("missing", &format!("system calls of an end: {}", missing.reason), width);
     }
     out
 }

@@ -7,11 +7,11 @@ use super::record::Explanation;
 use super::slope::{FLAT_BELOW, Slope};
 use crate::plan::{Side, Transport, Wait};
 use crate::report::numbers::significant;
-use crate::result::{CpuUse, Document, ResultRow};
+use crate::result::{CpuUse, Document, MachineCpu, ResultRow};
 use crate::tool::audit::{Audit, SystemCalls};
 use crate::units::format_size;
 
-/// System calls, or times that a thread gave its core away, a message, below which the kernel has no part in one.
+/// System calls that do something, or times that a thread gave its core away, a message, below which the kernel has no part in one.
 const NO_PART: f64 = 0.01;
 
 /// Share of the CPU that TCP takes, below which an end has no part in a message.
@@ -113,10 +113,14 @@ fn calls(told: &Explanation, transport: Transport, wait: Wait, side: Side) -> Op
     }
 }
 
-/// System calls a message of an end: traced, or as the kernel's tracepoint counted them in the run that was measured.
+/// System calls a message of an end, but for those that found nothing: traced, or all of them as the kernel's tracepoint
+/// counted in the run that was measured. A polling end looks around now and then, and more often where a tracer slows it.
 fn calls_per_message(told: &Explanation, transport: Transport, side: Side) -> Option<(f64, &'static str)> {
     if let Some(calls) = calls(told, transport, Wait::Busy, side) {
-        return Some((calls.per_message, "audit"));
+        return Some((
+            calls.per_message - calls.found_nothing_per_message,
+            "audit, without those that found nothing",
+        ));
     }
     let row = row(told.runs("latency").next()?, transport, Wait::Busy, 64)?;
     let used = used(row, side)?;
@@ -162,7 +166,7 @@ fn kernel_bypass(told: &Explanation) -> Claim {
 
 fn zero_copy(told: &Explanation) -> Claim {
     let slopes: Vec<&Slope> = told.slopes.iter().filter(|slope| slope.transport == Transport::Rdma).collect();
-    let evidence = slopes.iter().flat_map(|slope| sloped(slope)).collect();
+    let evidence = sloped(told, &slopes);
     let obstacle = no_hardware(told).or_else(|| {
         if slopes.len() < 2 {
             return Some("CPU time by bytes is not known at both ends".into());
@@ -175,7 +179,7 @@ fn zero_copy(told: &Explanation) -> Claim {
 
 fn tcp_copies(told: &Explanation) -> Claim {
     let slopes: Vec<&Slope> = told.slopes.iter().filter(|slope| slope.transport == Transport::Tcp).collect();
-    let evidence = slopes.iter().flat_map(|slope| sloped(slope)).collect();
+    let evidence = sloped(told, &slopes);
     let obstacle = match slopes.iter().find(|slope| !slope.rises()) {
         _ if slopes.is_empty() => Some("CPU time by bytes is not known".into()),
         Some(flat) => Some(format!("the {}'s interval includes 0", end(flat.end))),
@@ -184,28 +188,43 @@ fn tcp_copies(told: &Explanation) -> Claim {
     Claim::new("tcp_cost_per_byte", "over TCP each byte costs CPU time at both ends", evidence, obstacle)
 }
 
-/// What a slope says, and the work outside the threads beside it.
-fn sloped(slope: &Slope) -> Vec<String> {
-    let interval = match slope.interval {
-        Some([low, high]) => format!("[{} to {}]", number(low), number(high)),
-        None => "[not known]".into(),
-    };
-    let [from, to] = slope.size_bytes.map(format_size);
-    let mut lines = vec![format!(
-        "{}, {}: {} ns a byte {interval}, {from} to {to}, sleeping, not inline, {} runs",
-        name(slope.transport),
-        end(slope.end),
-        number(slope.ns_per_byte),
-        slope.runs
-    )];
-    if let (Some(softirq), Some(resting)) = (slope.largest_softirq_ns, slope.resting_softirq_ns) {
+/// What slopes say, and the work outside the threads beside them.
+fn sloped(told: &Explanation, slopes: &[&Slope]) -> Vec<String> {
+    let same_host = told.runs("bytes").any(|run| run.same_host == Some(true));
+    let mut lines = Vec::new();
+    for slope in slopes {
+        let interval = match slope.interval {
+            Some([low, high]) => format!("[{} to {}]", number(low), number(high)),
+            None => "[not known]".into(),
+        };
+        let [from, to] = slope.size_bytes.map(format_size);
         lines.push(format!(
-            "{}, {}: soft interrupts of all cores {} ns beside each {to} (at rest {})",
+            "{}, {}: {} ns a byte {interval}, {from} to {to}, sleeping, not inline, {} runs",
             name(slope.transport),
             end(slope.end),
+            number(slope.ns_per_byte),
+            slope.runs
+        ));
+    }
+    for slope in slopes.iter().take(if same_host { 1 } else { 2 }) {
+        let (Some(softirq), Some(resting)) = (slope.largest_softirq_ns, slope.resting_softirq_ns) else {
+            continue;
+        };
+        let whose =
+            if same_host { "both ends' machine" } else { &format!("the {}'s machine", end(slope.end)) };
+        lines.push(format!(
+            "{}, {whose}: soft interrupts {} ns beside each {} (at rest {})",
+            name(slope.transport),
             number(softirq),
+            format_size(slope.size_bytes[1]),
             number(resting)
         ));
+    }
+    if same_host && !lines.is_empty() {
+        lines.push(
+            "both ends are on one host: no network took part, and either end may have done the other's work"
+                .into(),
+        );
     }
     lines
 }
@@ -240,16 +259,23 @@ fn one_sided(told: &Explanation) -> Claim {
         && let Some(used) = used(row, Side::Server)
         && let Some(machine) = used.machine
     {
-        let cores = (machine.softirq_ns + machine.irq_ns + machine.system_ns) as f64 / 1e9 / machine.window_s;
+        let cores = |machine: &MachineCpu| {
+            number((machine.softirq_ns + machine.irq_ns + machine.system_ns) as f64 / 1e9 / machine.window_s)
+        };
+        let ends = [&run.local, &run.remote];
+        let server = ends.into_iter().flatten().find(|end| end.side == Side::Server);
+        let rest = server.and_then(|end| end.idle_machine.as_ref()).map_or("-".into(), cores);
         let whole = if run.same_host == Some(true) { "both ends' machine" } else { "the server's machine" };
-        evidence.push(format!("{whole}: kernel and interrupts {} of a core meanwhile", number(cores)));
+        evidence.push(format!(
+            "{whole}: kernel and interrupts {} of a core meanwhile (at rest {rest})",
+            cores(&machine)
+        ));
     }
     Claim::new("one_sided", CLAIM, evidence, obstacle)
 }
 
 fn lower_latency(told: &Explanation) -> Claim {
     const CLAIM: &str = "RDMA takes less time than TCP, both polling";
-    let mut evidence = Vec::new();
     let run = told.runs("latency").next();
     let mut obstacle = if is_emulated(told) {
         Some(EMULATED.to_owned())
@@ -258,21 +284,15 @@ fn lower_latency(told: &Explanation) -> Claim {
     } else {
         None
     };
+    let mut evidence = Vec::new();
     for size in run.iter().flat_map(|run| sizes(run)) {
         let of = |transport| run.and_then(|run| row(run, transport, Wait::Busy, size)).and_then(median);
-        let (Some(rdma), Some(tcp)) = (of(Transport::Rdma), of(Transport::Tcp)) else { continue };
-        evidence.push(format!(
-            "{}: {} us over rdma, {} over tcp (p50)",
-            format_size(size),
-            us(rdma),
-            us(tcp)
-        ));
-        if rdma.0 + rdma.1 >= tcp.0 - tcp.1 {
-            obstacle = obstacle.or(Some(format!("not at {}", format_size(size))));
-        }
+        let (rdma, tcp) = (of(Transport::Rdma), of(Transport::Tcp));
+        evidence.push(format!("{}: p50 {} over rdma, {} over tcp", format_size(size), us(rdma), us(tcp)));
+        obstacle = obstacle.or_else(|| not_less(rdma, tcp, size));
     }
     if evidence.is_empty() {
-        obstacle = obstacle.or(Some("the medians are not known".into()));
+        obstacle = obstacle.or(Some("no latency was measured".into()));
     }
     Claim::new("lower_latency", CLAIM, evidence, obstacle)
 }
@@ -283,28 +303,49 @@ fn polling(told: &Explanation, transport: Transport) -> Claim {
     let run = told.runs("latency").next();
     let mut evidence = Vec::new();
     let mut obstacle = (transport == Transport::Rdma && is_emulated(told)).then(|| EMULATED.to_owned());
+    if run.is_some_and(|run| run.warnings.iter().any(|warning| warning.code == "shared_core")) {
+        obstacle = obstacle.or(Some("both ends share a core, and so take turns".into()));
+    }
     for size in run.iter().flat_map(|run| sizes(run)) {
         let of = |wait| run.and_then(|run| row(run, transport, wait, size));
-        let (Some(polled), Some(slept)) = (of(Wait::Busy), of(Wait::Events)) else { continue };
-        let (Some(fast), Some(slow)) = (median(polled), median(slept)) else { continue };
-        let cost =
-            |row: &ResultRow| row.cpu.client.and_then(|cpu| cpu.ns_per_message).map_or("-".into(), number);
+        let (polled, slept) = (of(Wait::Busy), of(Wait::Events));
+        let [fast, slow] = [polled, slept].map(|row| row.and_then(median));
+        let [busy, idle] = [polled, slept].map(|row| row.and_then(share_of_core));
+        let percent =
+            |share: Option<f64>| share.map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
         evidence.push(format!(
-            "{}: {} us polling, {} sleeping (p50); the client's CPU {} and {} ns a message",
+            "{}: p50 {} polling, {} sleeping; the client on a core {} and {} of the time",
             format_size(size),
             us(fast),
             us(slow),
-            cost(polled),
-            cost(slept)
+            percent(busy),
+            percent(idle)
         ));
-        if fast.0 + fast.1 >= slow.0 - slow.1 {
-            obstacle = obstacle.or(Some(format!("not at {}", format_size(size))));
+        obstacle = obstacle.or_else(|| not_less(fast, slow, size));
+        let occupies = busy.zip(idle).is_some_and(|(busy, idle)| busy > idle);
+        if !occupies {
+            obstacle = obstacle.or(Some(format!("polling took no more of a core at {}", format_size(size))));
         }
     }
     if evidence.is_empty() {
-        obstacle = obstacle.or(Some("not both ways of waiting were measured".into()));
+        obstacle = obstacle.or(Some("no latency was measured".into()));
     }
     Claim::new(&format!("polling_over_{path}"), &claim, evidence, obstacle)
+}
+
+/// Why the first median cannot be said to be less than the second; each comes with half the width of its interval.
+fn not_less(first: Option<(f64, f64)>, second: Option<(f64, f64)>, size: u64) -> Option<String> {
+    let (Some(first), Some(second)) = (first, second) else {
+        return Some(format!("too few messages of {} for a median", format_size(size)));
+    };
+    let apart = first.0 + first.1 < second.0 - second.1;
+    (!apart)
+        .then(|| format!("the medians at {} are not further apart than their intervals", format_size(size)))
+}
+
+/// The share of the window that the client's thread was on a core.
+fn share_of_core(row: &ResultRow) -> Option<f64> {
+    Some(row.cpu.client?.cpu_ns? as f64 / 1e9 / row.window_s.filter(|seconds| *seconds > 0.0)?)
 }
 
 fn sizes(run: &Document) -> Vec<u64> {
@@ -318,8 +359,11 @@ fn median(row: &ResultRow) -> Option<(f64, f64)> {
     Some((row.latency_ns.as_ref()?.p50?, row.uncertainty.median_interval_ns?))
 }
 
-fn us(median: (f64, f64)) -> String {
-    number(median.0 / 1e3)
+fn us(median: Option<(f64, f64)>) -> String {
+    match median {
+        Some((median, half)) => format!("{} +-{} us", number(median / 1e3), number(half / 1e3)),
+        None => "-".into(),
+    }
 }
 
 fn name(transport: Transport) -> &'static str {

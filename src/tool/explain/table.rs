@@ -1,5 +1,7 @@
 //! What a person sees of an explanation: the numbers by way of sending, then what follows from them.
 
+use std::collections::BTreeMap;
+
 use super::claims::{Claim, Verdict};
 use super::record::Explanation;
 use crate::plan::{Side, Transport, Wait};
@@ -17,13 +19,13 @@ pub fn render(told: &Explanation, width: Option<usize>) -> String {
         out += &paragraph(&path(run));
         out += "\n";
         out += &paragraph(
-            "1. Latency of a message, half of its round trip, and the CPU time of both ends for it",
+            "1. Latency of a message, half of its round trip, and what it took of both ends' CPUs, in ns",
         );
         out += &table(run, ["p50 us", "p99 us"], latencies);
     }
     if let Some(run) = told.runs("bandwidth").next() {
         out += "\n";
-        out += &paragraph("2. Bandwidth of writes, and the CPU time of both ends for each message");
+        out += &paragraph("2. Bandwidth of writes, and what each message took of both ends' CPUs, in ns");
         out += &table(run, ["Gb/s", "Mmsg/s"], |row| {
             let bandwidth = row.bandwidth.as_ref();
             [
@@ -35,9 +37,9 @@ pub fn render(told: &Explanation, width: Option<usize>) -> String {
     if !told.slopes.is_empty() {
         out += "\n";
         out += &paragraph(
-            "3. CPU time of a thread by the bytes of a message: flat where nothing copies, a slope where something does",
+            "3. CPU time of a thread by the bytes of a message, sleeping: flat where nothing copies, a slope where something does",
         );
-        out += &format!("  {:<12}{:>9}{:>22}{:>11}\n", "path, end", "ns/byte", "95 % interval", "ns at most");
+        out += &format!("  {:<12}{:>9}{:>22}{:>11}\n", "path, end", "ns/byte", "95 % interval", "ns largest");
         for slope in &told.slopes {
             let interval = match slope.interval {
                 Some([low, high]) => format!("{} .. {}", cell(Some(low)), cell(Some(high))),
@@ -50,19 +52,21 @@ pub fn render(told: &Explanation, width: Option<usize>) -> String {
     }
     if let Some(run) = told.runs("reads").next() {
         out += "\n";
-        out +=
-            &paragraph("4. Latency of a read, and the CPU time of both ends for it: the server is read from");
+        out += &paragraph(
+            "4. Latency of a read, and what it took of both ends' CPUs, in ns: the server is read from",
+        );
         out += &table(run, ["p50 us", "p99 us"], latencies);
     }
     if !told.audits.is_empty() {
         out += "\n";
         out += &paragraph(
-            "5. System calls a message (there and back), counted by strace in runs of their own, and copies of its payload \
-             by a CPU, derived from the path and not measured",
+            "5. System calls of send_lat, 64 B, a message (there and back), counted by strace in runs of their own; those of \
+             them that found nothing, which a spinner repeats; and copies of the payload by a CPU, derived from the path \
+             and not measured",
         );
         out += &format!(
-            "  {:<13}{:>10}{:>10}{:>12}{:>12}\n",
-            "path", "client", "server", "copies cl.", "copies sv."
+            "  {:<13}{:>8}{:>9}{:>9}{:>9}{:>10}\n",
+            "path", "client", "nothing", "server", "nothing", "copies"
         );
         let all = told.audits.iter().flat_map(|audit| audit.runs.iter().map(move |run| (audit, run)));
         all.for_each(|(audit, run)| out += &audited(audit, run));
@@ -72,6 +76,9 @@ pub fn render(told: &Explanation, width: Option<usize>) -> String {
         out += &paragraph("6. What this run shows, and what it does not");
         out += "\n";
         told.claims.iter().for_each(|claim| out += &claimed(claim, width));
+    }
+    if let Some(text) = warned(told) {
+        out += &labelled("warning", &text, width);
     }
     for missing in &told.missing {
         out += &labelled("missing", &format!("{}: {}", missing.path, missing.reason), width);
@@ -88,9 +95,19 @@ fn latencies(row: &ResultRow) -> [Option<f64>; 2] {
 fn audited(audit: &Audit, run: &AuditedRun) -> String {
     let wait = audit.test.as_ref().map_or(Wait::Busy, |test| test.wait);
     let ends = [&run.client, &run.server];
-    let [client, server] = ends.map(|end| cell(end.system_calls.as_ref().map(|calls| calls.per_message)));
-    let [sent, received] = ends.map(|end| cell(end.derived_copies.per_message));
-    format!("  {:<13}{client:>10}{server:>10}{sent:>12}{received:>12}\n", way(run.transport, wait))
+    let calls = ends.map(|end| {
+        let calls = end.system_calls.as_ref();
+        let each = [calls.map(|calls| calls.per_message), calls.map(|calls| calls.found_nothing_per_message)];
+        each.map(cell)
+    });
+    let [[client, client_empty], [server, server_empty]] = calls;
+    let copies =
+        ends.map(|end| end.derived_copies.per_message.map_or("-".into(), |copies| copies.to_string()));
+    format!(
+        "  {:<13}{client:>8}{client_empty:>9}{server:>9}{server_empty:>9}{:>10}\n",
+        way(run.transport, wait),
+        copies.join(" + ")
+    )
 }
 
 /// What lies between the ends.
@@ -101,13 +118,14 @@ fn path(run: &Document) -> String {
         match &end.device {
             Some(device) => {
                 let provider = device.provider.as_deref().unwrap_or("provider not known");
-                format!("{host} ({} of {provider})", device.name)
+                format!("{host}: {} ({provider})", device.name)
             }
-            None => format!("{host} (no RDMA device)"),
+            None => format!("{host}: no RDMA device"),
         }
     };
     let ends: Vec<String> = ends.map(of).collect();
     let place = if run.same_host == Some(true) { ", on one host" } else { "" };
+    let ends = if ends.first() == ends.last() { ends[..1].to_vec() } else { ends };
     format!("verbmark explain  {}{place}", ends.join(" to "))
 }
 
@@ -158,6 +176,15 @@ fn end(side: Side) -> &'static str {
         Side::Client => "client",
         Side::Server => "server",
     }
+}
+
+/// How often the runs were warned of what.
+fn warned(told: &Explanation) -> Option<String> {
+    let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
+    let warnings = told.scenes.iter().flat_map(|scene| &scene.document.warnings);
+    warnings.for_each(|warning| *codes.entry(&warning.code).or_default() += 1);
+    let each: Vec<String> = codes.iter().map(|(code, count)| format!("{count} {code}")).collect();
+    (!each.is_empty()).then(|| format!("in the runs: {}; --json has each of them", each.join(", ")))
 }
 
 /// A claim, why it is withheld, and its evidence.
