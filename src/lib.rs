@@ -16,6 +16,7 @@
 //! | [`host`] | facts of the machine | sys |
 //! | [`result`] | the result document | plan, host, measure |
 //! | [`session`] | client, server, loopback | all of these |
+//! | [`gate`] | whether runs differ, and how sure that is | result |
 //! | [`report`] | table, JSON, CSV, interval log | result |
 //! | [`suite`] | what every test binary does | session, report |
 //! | [`registration`] | what registering memory costs: `reg_mr_lat`, from its options to its table | all but ops, oob, session |
@@ -23,6 +24,7 @@
 
 pub mod cli;
 pub mod error;
+pub mod gate;
 pub mod host;
 pub mod measure;
 pub mod oob;

@@ -20,6 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("oob", &["plan", "ops", "result"]),
     ("transport", &["verbs", "ops", "measure", "plan", "host", "sys"]),
     ("report", &["result"]),
+    ("gate", &["result"]),
     ("session", &["cli", "plan", "ops", "measure", "transport", "verbs", "oob", "host", "result"]),
     ("suite", &["cli", "plan", "ops", "measure", "session", "report", "result", "host"]),
     ("registration", &["cli", "plan", "measure", "transport", "verbs", "host", "result", "report", "suite"]),

@@ -1,0 +1,64 @@
+//! Many metrics together: how sure each must be, and the verdict of all.
+
+use crate::gate::verdict::{Judgement, Verdict};
+
+/// Metrics up to which each may be wrong as often as one alone.
+const FEW: usize = 8;
+
+/// How sure an interval must be among so many metrics: 0.99 up to eight, and beyond that so much that the errors of all
+/// verdicts add up to 4 % at most. What is tolerated keeps false alarms of a job below 1 % (`docs/gating.md`).
+pub fn confidence(metrics: usize) -> f64 {
+    1.0 - 0.01 * FEW as f64 / metrics.max(FEW) as f64
+}
+
+/// The verdict of a job: the first of these that any metric has that is not advisory. A regression stands whatever else
+/// went wrong; with none, a run that must not be trusted comes before one that cannot be compared. `Inconclusive` where
+/// all are advisory, `NotComparable` where there is none: a gate that compared nothing must not call that a pass.
+pub fn overall(judgements: &[Judgement]) -> Verdict {
+    [
+        Verdict::Regression,
+        Verdict::Invalid,
+        Verdict::NotComparable,
+        Verdict::Inconclusive,
+        Verdict::Improved,
+        Verdict::Pass,
+    ]
+    .into_iter()
+    .find(|&verdict| judgements.iter().any(|found| !found.advisory && found.verdict == verdict))
+    .unwrap_or(if judgements.is_empty() { Verdict::NotComparable } else { Verdict::Inconclusive })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::{Code, Metric};
+
+    #[test]
+    fn more_metrics_must_be_surer_each() {
+        assert_eq!([0, 1, 8].map(confidence), [0.99; 3]);
+        for (metrics, tail) in [(16, 0.0025), (24, 0.001_667), (80, 0.0005)] {
+            assert!(((1.0 - confidence(metrics)) / 2.0 - tail).abs() < 1e-6, "{metrics}");
+        }
+    }
+
+    #[test]
+    fn the_worst_that_decides_is_the_verdict_of_the_job() {
+        let found = |verdict, metric: Metric| {
+            Judgement::without(&metric.rule(10.0).unwrap(), verdict, Code::Mismatch, "")
+        };
+        let of = |verdicts: &[Verdict]| {
+            overall(&verdicts.iter().map(|&verdict| found(verdict, Metric::P50)).collect::<Vec<_>>())
+        };
+        use Verdict::*;
+        assert_eq!(of(&[Pass, Pass]), Pass);
+        assert_eq!(of(&[Pass, Improved]), Improved);
+        assert_eq!(of(&[Improved, Inconclusive]), Inconclusive);
+        assert_eq!(of(&[Inconclusive, NotComparable]), NotComparable);
+        assert_eq!(of(&[NotComparable, Invalid]), Invalid);
+        assert_eq!(of(&[Invalid, Regression, Pass]), Regression);
+        let advisory = found(Regression, Metric::P999);
+        assert_eq!(overall(&[advisory.clone(), found(Pass, Metric::P50)]), Pass);
+        assert_eq!(overall(&[advisory]), Inconclusive);
+        assert_eq!(overall(&[]), NotComparable);
+    }
+}
