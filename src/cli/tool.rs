@@ -1,6 +1,7 @@
 //! What `verbmark` was told: one subcommand with its own options.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -14,10 +15,12 @@ use super::durations::parse_positive_duration;
 #[command(
     name = "verbmark",
     version,
-    about = "What belongs to RDMA tests: devices, a server of all of them, audits, explanations, reports, comparisons",
+    about = "What belongs to RDMA tests: devices, a look at the machine, a server of all of them, audits, explanations, \
+             reports, comparisons",
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = "Exit status: 0 as asked, 2 usage, 4 not comparable, 5 failed, 130 a test that was served was cut short by a signal."
+    after_help = "Exit status: 0 as asked, 2 usage, 3 a warning of doctor --strict, 4 not comparable, 5 failed, 130 a test \
+                  that was served was cut short by a signal."
 )]
 pub struct ToolArgs {
     /// What to do.
@@ -34,6 +37,9 @@ pub enum Task {
     /// Run a test under strace: its system calls a message at each end and on each path, and the copies that follow from
     /// the path
     Audit(AuditArgs),
+
+    /// Say what of this machine disturbs measurements, what that does to results, and what mends it; changes nothing
+    Doctor(DoctorArgs),
 
     /// Show what zero copy and kernel bypass gain over TCP and what they cost, with the evidence, in about a minute
     Explain(ExplainArgs),
@@ -67,6 +73,50 @@ pub struct DevicesArgs {
     /// Write one JSON document; without FILE, or with -, to standard output, and then no table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<OsString>,
+}
+
+/// Options of `verbmark doctor`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "It reads, and spins on one core for as long as -D says; it needs no root and changes nothing.\n\
+                        Exit status: 0 looked, whatever was found, 2 usage, 3 with --strict a warning, 5 failed."
+)]
+pub struct DoctorArgs {
+    /// Also look at the way to this host, and whether a server answers there; what disturbs it must be asked there
+    #[arg(value_name = "HOST")]
+    pub host: Option<String>,
+
+    /// RDMA device that a test would use [default: the first usable one]
+    #[arg(short = 'd', long = "ib-dev", value_name = "NAME")]
+    pub device: Option<String>,
+
+    /// Port of the device [default: the first active one]
+    #[arg(short = 'i', long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub ib_port: Option<u8>,
+
+    /// Core that would measure [default: the one that a test would take]
+    #[arg(long, value_name = "CORE")]
+    pub cpu: Option<usize>,
+
+    /// TCP port of the server on HOST
+    #[arg(short, long, value_name = "PORT", default_value_t = 18515, requires = "host", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
+
+    /// How long the core is watched for what interrupts it
+    #[arg(short = 'D', long, value_name = "TIME", default_value = "1", value_parser = parse_positive_duration)]
+    pub duration: Duration,
+
+    /// End with status 3 if there is a warning
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Write one JSON document; without FILE, or with -, to standard output, and then no table
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<OsString>,
+
+    /// Judge the files of a machine below this directory, as copied from its /proc and /sys, instead of this machine
+    #[arg(long, value_name = "DIR", hide = true, conflicts_with = "host")]
+    pub root: Option<PathBuf>,
 }
 
 /// Options of `verbmark explain`.

@@ -45,6 +45,12 @@ const SOFT_OPTIONS: &[&str] = &[
 /// Options that points tell.
 const OF_POINTS: &[&str] = &["sizes_bytes", "transports"];
 
+/// Of how core and device were set up, what is hard.
+const HARD_SETUP: &[&str] = &["command_line_hash", "mitigations", "pcie"];
+
+/// Of the same, what an end tells elsewhere, too.
+const TOLD: &[&str] = &["governor", "clocksource", "hypervisor"];
+
 /// Every hard field: of the options, then of what they ran on.
 pub const HARD: &[&str] = &[
     "op",
@@ -86,6 +92,9 @@ pub const HARD: &[&str] = &[
     "cpu_model",
     "kernel",
     "hypervisor",
+    "command_line_hash",
+    "mitigations",
+    "pcie",
     "optimised",
     "page_bytes",
     "device",
@@ -131,6 +140,14 @@ impl Fingerprint {
         let mut environment = vec![fact("same_host", None, text(&recorded.same_host))];
         for (side, name) in [(Side::Client, "client"), (Side::Server, "server")] {
             if let Some(end) = recorded.end(side) {
+                for (field, value) in end.fingerprint.iter().flatten() {
+                    let fact = (Field { name: field.clone().into(), end: Some(name) }, shown(value));
+                    match field.as_str() {
+                        field if TOLD.contains(&field) => {}
+                        field if HARD_SETUP.contains(&field) => environment.push(fact),
+                        _ => soft.push(fact),
+                    }
+                }
                 hard(end, name, &mut environment);
                 self::soft(end, name, &mut soft);
             }

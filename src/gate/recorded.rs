@@ -1,10 +1,11 @@
 //! A recorded run as a comparison needs it: what it was measured on, and a few numbers a point. What else a document holds,
 //! its histograms before all, is skipped while it is read.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::RangeInclusive;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::result::{
     Bandwidth, Basis, Buffers, Device, Point, Process, Quantity, SCHEMA, Shape, Side, Status, TcpEnd,
@@ -63,6 +64,8 @@ pub struct RecordedEnd {
     pub hypervisor: Option<bool>,
     pub core: Option<usize>,
     pub numa_node: Option<u32>,
+    #[serde(default)]
+    pub fingerprint: Option<BTreeMap<String, Value>>,
     #[serde(default)]
     pub buffers: Option<Buffers>,
     pub process: Process,

@@ -22,7 +22,8 @@ impl DeviceCounters {
         Self::read_from(Path::new("/"), device, port)
     }
 
-    fn read_from(root: &Path, device: &str, port: u8) -> Self {
+    /// The same from the files below `root`.
+    pub fn read_from(root: &Path, device: &str, port: u8) -> Self {
         let mut counters = BTreeMap::new();
         // A device name is a single component; anything else would read some other directory.
         if device.is_empty() || device.contains('/') || device.starts_with('.') {

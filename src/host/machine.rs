@@ -104,7 +104,7 @@ fn keep<T>(missing: &mut Vec<Missing>, path: &str, value: Result<T, String>) -> 
 }
 
 /// The value of the first line `name: value`.
-fn field<'a>(text: &'a str, name: &str) -> Result<&'a str, String> {
+pub(super) fn field<'a>(text: &'a str, name: &str) -> Result<&'a str, String> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(key, _)| key.trim() == name)
@@ -161,7 +161,7 @@ fn memory(root: &Path) -> Result<u64, String> {
     kib.and_then(|kib| kib.checked_mul(1024)).ok_or_else(|| format!("'{value}' is not a number of kB"))
 }
 
-fn hypervisor(root: &Path, cpuinfo: &str) -> Result<bool, String> {
+pub(super) fn hypervisor(root: &Path, cpuinfo: &str) -> Result<bool, String> {
     if root.join("sys/hypervisor/type").exists() {
         return Ok(true);
     }

@@ -14,6 +14,7 @@ mod cores;
 mod counters;
 mod counting;
 mod cpu;
+pub mod environment;
 mod huge_pages;
 mod interfaces;
 mod machine;
@@ -27,11 +28,15 @@ pub use cores::{Choice, Cores, confine, pin};
 pub use counters::{DeviceCounters, connection_counters, delta};
 pub use counting::{Counts, CpuEvidence};
 pub use cpu::{CpuMeter, CpuUse};
+pub use environment::Fingerprint;
 pub use huge_pages::HugePages;
 pub use interfaces::{Address, Interface, holder, interfaces};
 pub use machine::{Machine, MemoryLock, Unlimited};
 pub use machine_cpu::{MachineCpu, MachineMeter};
-pub use numa::{node_of_core, node_of_device, nodes_with_memory};
+pub use numa::{
+    node_distance_in, node_of_core, node_of_core_in, node_of_device, node_of_device_in, nodes_with_memory,
+    nodes_with_memory_in,
+};
 pub use route::{Route, route_to};
 
 /// A value that could not be had, and why.

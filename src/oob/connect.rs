@@ -92,7 +92,7 @@ pub fn connect_data(
 
 /// How one attempt at one address ended without a connection.
 #[derive(Debug)]
-enum Attempt {
+pub(super) enum Attempt {
     /// The server may still be coming up.
     Again(String),
     /// This address will not do.
@@ -161,7 +161,11 @@ fn sleep(pause: Duration, limit: &Limit<'_>) {
 }
 
 /// One connection to one address.
-fn open(address: SocketAddr, from: &LocalEnd, limit: &Limit<'_>) -> std::result::Result<TcpStream, Attempt> {
+pub(super) fn open(
+    address: SocketAddr,
+    from: &LocalEnd,
+    limit: &Limit<'_>,
+) -> std::result::Result<TcpStream, Attempt> {
     if let Some(own) = from.address
         && own.is_ipv4() != address.is_ipv4()
     {
@@ -292,7 +296,7 @@ fn not_ours(server: SocketAddr, peer: &Peer) -> Error {
 }
 
 /// All addresses of `host`, each once, in the order the resolver prefers (`getaddrinfo(3)`).
-fn resolve(host: &str, port: u16, limit: &Limit<'_>) -> Result<Vec<SocketAddr>> {
+pub(super) fn resolve(host: &str, port: u16, limit: &Limit<'_>) -> Result<Vec<SocketAddr>> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     if let Ok(address) = bare.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);

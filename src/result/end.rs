@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::{CpuEvidence, Machine, MachineCpu};
+use crate::host::{CpuEvidence, Fingerprint, Machine, MachineCpu};
 use crate::measure::{ClockReport, ClockSource};
 use crate::plan::Side;
 
@@ -18,6 +18,9 @@ pub struct End {
     pub core: Option<usize>,
     /// NUMA node of that core.
     pub numa_node: Option<u32>,
+    /// How core and device were set up: what two runs must have in common to be compared.
+    #[serde(default)]
+    pub fingerprint: Option<Fingerprint>,
     /// What its buffers lie in; `null` before they exist.
     #[serde(default)]
     pub buffers: Option<Buffers>,

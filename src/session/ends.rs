@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
-use crate::host::{self, CpuEvidence, Machine};
+use crate::host::{self, CpuEvidence, Fingerprint, Machine};
 use crate::measure::Clock;
 use crate::plan::Side;
 use crate::result::{Device, Document, End, Gid, GidType, LinkLayer, Process, TcpEnd};
@@ -22,6 +22,11 @@ pub fn describe(document: &mut Document, side: Side, port: Option<&Port>, core: 
     if core.is_some() && numa_node.is_none() {
         document.miss("local.numa_node", "the kernel has no NUMA node for the core");
     }
+    let (fingerprint, missing) = Fingerprint::read(core, port.map(|port| port.device().name()));
+    for fact in missing {
+        let fact = fact.within("local.fingerprint");
+        document.miss(fact.path, fact.reason);
+    }
     let device = port.map(device);
     if let Some(reason) = port.and_then(|port| port.pkey().err()) {
         document.miss("local.device.pkey", reason);
@@ -36,6 +41,7 @@ pub fn describe(document: &mut Document, side: Side, port: Option<&Port>, core: 
         machine,
         core,
         numa_node,
+        fingerprint: Some(fingerprint),
         buffers: None,
         process,
         clock: None,

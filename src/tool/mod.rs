@@ -10,6 +10,7 @@ use crate::suite;
 pub mod audit;
 pub mod compare;
 pub mod devices;
+pub mod doctor;
 pub mod explain;
 mod manual;
 mod report;
@@ -27,6 +28,7 @@ fn run() -> Result<u8> {
             Task::Audit(args) => audit::run(&args),
             Task::Compare(args) => compare::run(&args),
             Task::Devices(args) => devices::run(&args),
+            Task::Doctor(args) => doctor::run(&args),
             Task::Explain(args) => explain::run(&args),
             Task::Report(args) => report::run(&args),
             Task::Serve(args) => serve::run(&args),

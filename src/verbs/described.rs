@@ -43,6 +43,18 @@ impl Device {
     }
 }
 
+impl Description {
+    /// What the files below `root` say of the device of this name, which need not be of this machine; nothing where
+    /// there is none.
+    pub fn read_from(root: &Path, name: &str) -> Self {
+        if name.contains('/') {
+            Self::default()
+        } else {
+            described_in(&root.join("sys/class/infiniband").join(name))
+        }
+    }
+}
+
 fn described_in(device: &Path) -> Description {
     let numbers = std::fs::read_dir(device.join("ports")).into_iter().flatten().flatten();
     let mut ports: Vec<_> = numbers

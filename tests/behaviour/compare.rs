@@ -232,6 +232,8 @@ const HARD_CHANGES: &[(&str, &str, &str)] = &[
     ("/remote/kernel", "null", "kernel"),
     ("/remote/cpu_model", "\"another\"", "cpu_model"),
     ("/local/hypervisor", "true", "hypervisor"),
+    ("/local/fingerprint/command_line_hash", "\"0123456789abcdef\"", "command_line_hash"),
+    ("/remote/fingerprint/pcie", "null", "pcie"),
     ("/local/process/optimised", "false", "optimised"),
     ("/local/buffers/page_bytes", "2097152", "page_bytes"),
     ("/local/device/name", "\"mlx5_1\"", "device"),
@@ -331,13 +333,14 @@ fn soft_fields_that_differ_are_notes() {
     files.put("a.json", &document(&documents::latency(), 1));
     let mut value = document(&documents::latency(), 2);
     value["local"]["governor"] = json!("powersave");
+    value["local"]["fingerprint"]["tickless"] = json!("perhaps");
     value["remote"]["process"]["version"] = json!("0.2.0");
     value["test"]["stop"]["seconds"] = json!(10.0);
     files.put("b.json", &value);
     let value = files.compared("a.json b.json", 0);
     let fields: Vec<_> =
         at(&value, "/differences").as_array().unwrap().iter().map(|of| text(of, "/field")).collect();
-    assert_eq!(fields, ["governor", "stop", "version"]);
+    assert_eq!(fields, ["governor", "stop", "tickless", "version"]);
     let table = files.compare("a.json b.json").exits(0).stdout;
     assert!(table.contains("governor (client) is performance in A, powersave in B"), "{table}");
 }

@@ -32,6 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "registration",
             "session",
             "measure",
+            "oob",
             "ops",
             "plan",
             "report",

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use verbmark::registration;
 use verbmark::report::{csv, json as to_json};
 use verbmark::result::Document;
-use verbmark::tool::{audit, devices, explain};
+use verbmark::tool::{audit, devices, doctor, explain};
 
 /// A document as a reader finds it.
 fn written(document: &Document) -> Value {
@@ -46,6 +46,7 @@ fn recorded_is_valid(value: &Value, path: &str) {
         Some(audit::SCHEMA) => schema::of_audits(),
         Some(explain::SCHEMA) => schema::of_explanations(),
         Some(devices::SCHEMA) => schema::of_devices(),
+        Some(doctor::SCHEMA) => schema::of_doctors(),
         _ => {
             Document::from_json(&value.to_string()).unwrap_or_else(|e| panic!("{path}: {e}"));
             schema::schema()
@@ -232,6 +233,7 @@ const ADDED: &[&str] = &[
     "/results/0/cpu/client/system_calls",
     "/results/0/cpu/client/machine",
     "/local/evidence",
+    "/local/fingerprint",
     "/local/idle_machine",
     "/test/cpu_report",
     "/results/0/threads",
@@ -254,6 +256,8 @@ fn a_key_left_out_does_not_validate() {
             "/local",
             "/local/buffers",
             "/local/clock",
+            "/local/fingerprint",
+            "/local/fingerprint/pcie",
             "/local/device",
             "/local/device/gid",
             "/local/tcp",

@@ -2,6 +2,7 @@
 
 mod control;
 mod greeting;
+mod looking;
 mod reaching;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use verbmark::error::{Error, Step};
-use verbmark::host::Machine;
+use verbmark::host::environment::PcieLink;
+use verbmark::host::{Fingerprint, Machine};
 use verbmark::measure::{LatencyHistogram, Stop};
 use verbmark::ops::Verb;
 use verbmark::plan::{Load, Test};
@@ -58,6 +59,27 @@ pub fn device(address: &str) -> Device {
     }
 }
 
+fn fingerprint() -> Fingerprint {
+    Fingerprint {
+        governor: Some("performance".into()),
+        frequency_driver: Some("intel_pstate".into()),
+        turbo: Some(false),
+        idle_state: Some("C1".into()),
+        idle_exit_us: Some(2),
+        siblings: Some(vec![35]),
+        isolated: Some(true),
+        tickless: Some(true),
+        no_callbacks: Some(true),
+        transparent_huge_pages: Some("madvise".into()),
+        clocksource: Some("tsc".into()),
+        mitigations: Some([("spectre_v2".into(), "Mitigation: Enhanced / Automatic IBRS".into())].into()),
+        command_line_hash: Some("089c0207b5452844".into()),
+        pcie: Some(PcieLink { speed_gts: 32.0, width: 16, max_speed_gts: 32.0, max_width: 16 }),
+        irqs_on_core: Some(0),
+        hypervisor: Some(false),
+    }
+}
+
 pub fn end(side: Side) -> End {
     let (name, own, peer) = match side {
         Side::Client => ("alpha", "10.7.0.1", "10.7.0.2"),
@@ -68,6 +90,7 @@ pub fn end(side: Side) -> End {
         machine: machine(name),
         core: Some(3),
         numa_node: Some(0),
+        fingerprint: Some(fingerprint()),
         buffers: Some(Buffers { page_bytes: 4096, numa_node: None }),
         process: Process::current(),
         evidence: Some(CpuEvidence { level: 3, reason: "nothing is in the way".into() }),

@@ -12,6 +12,11 @@ pub fn of_devices() -> Value {
     serde_json::from_str(include_str!("../../../docs/devices.schema.json")).expect("the schema is JSON")
 }
 
+/// `docs/doctor.schema.json`, likewise.
+pub fn of_doctors() -> Value {
+    serde_json::from_str(include_str!("../../../docs/doctor.schema.json")).expect("the schema is JSON")
+}
+
 /// `docs/audit.schema.json`, likewise.
 pub fn of_audits() -> Value {
     serde_json::from_str(include_str!("../../../docs/audit.schema.json")).expect("the schema is JSON")
@@ -53,7 +58,7 @@ fn close(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
             // Conditions repeat only the keys they are about.
-            let conditions = ["if", "then", "oneOf", "allOf"];
+            let conditions = ["if", "then", "else", "oneOf", "allOf"];
             map.iter_mut()
                 .filter(|(key, _)| !conditions.contains(&key.as_str()))
                 .for_each(|(_, inner)| close(inner));
