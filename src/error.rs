@@ -49,6 +49,8 @@ pub enum Step {
     Verify,
     /// Exchanging results.
     Results,
+    /// Reading recorded documents.
+    Read,
     /// Writing tables and files.
     Output,
 }
@@ -74,6 +76,7 @@ impl fmt::Display for Step {
             Step::Measure => "measure",
             Step::Verify => "verify payload",
             Step::Results => "exchange results",
+            Step::Read => "read documents",
             Step::Output => "write output",
         })
     }

@@ -16,11 +16,11 @@
 //! | [`host`] | facts of the machine | sys |
 //! | [`result`] | the result document | plan, host, measure |
 //! | [`session`] | client, server, loopback | all of these |
-//! | [`gate`] | whether runs differ, and how sure that is | result |
+//! | [`gate`] | limits; whether runs differ, and how sure that is | result |
 //! | [`report`] | table, JSON, CSV, interval log | result |
-//! | [`suite`] | what every test binary does | session, report |
+//! | [`suite`] | what every test binary does | session, report, gate |
 //! | [`registration`] | what registering memory costs: `reg_mr_lat`, from its options to its table | all but ops, oob, session |
-//! | [`tool`] | what `verbmark` does besides | all of these but transport, sys |
+//! | [`tool`] | what `verbmark` does besides | all of these but transport |
 
 pub mod cli;
 pub mod error;

@@ -15,10 +15,10 @@ use crate::ops::Verb;
 use crate::plan::{Outputs, Plan, Shape, binary};
 use crate::report::Table;
 use crate::report::files::Target;
-use crate::report::{csv, hlog, json};
-use crate::result::Document;
+use crate::report::{csv, hlog, json, limits};
+use crate::result::{Document, LimitVerdict};
 use crate::session::{self, Observer, Process};
-use crate::{cli, plan};
+use crate::{cli, gate, plan};
 
 /// The test binaries, a file of `src/bin` each.
 pub const TESTS: &[(Verb, Shape)] = &[
@@ -96,11 +96,13 @@ fn run(verb: Verb, shape: Shape, epoch: Epoch) -> Result<u8> {
     let command: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let terminal = Terminal::new(&plan, &outputs);
     let process = Process { command: &command, epoch, signalled, observer: &terminal };
-    let document = session::run(&plan, &process);
+    let mut document = session::run(&plan, &process);
+    document.limits = gate::limit::evaluate(&document, &plan.limits);
     terminal.finish(&document);
     if let Some(error) = &document.error {
         complain(error);
     }
+    terminal.say_limits(&document);
     let written = outputs.write(&document);
     let status = document.exit_status();
     match written {
@@ -219,6 +221,15 @@ impl Terminal {
             bar.set_style(style);
         }
         Self { verbose: plan.site.verbose, shows_table: !files.take_stdout(), bar, table: Mutex::new(None) }
+    }
+
+    /// Where there is no table, limits that did not pass are said all the same.
+    fn say_limits(&self, document: &Document) {
+        let is_told = document.limits.iter().all(|limit| limit.verdict == LimitVerdict::Pass);
+        let has_table = self.shows_table && document.test.is_some();
+        if !is_told && !has_table {
+            limits::lines(document).iter().for_each(|line| self.say(&format!("limit: {line}")));
+        }
     }
 
     fn print(&self, text: &str) {

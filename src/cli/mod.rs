@@ -12,6 +12,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use crate::units::{parse_duration, parse_size};
 
 mod durations;
+mod limit;
 mod rates;
 pub mod registration;
 mod sizes;
@@ -20,6 +21,7 @@ pub mod tool;
 
 pub use durations::SHORTEST_LOSS_TIMEOUT;
 use durations::{parse_loss_timeout, parse_positive_duration};
+pub use limit::{Bound, BoundSide, LimitSpec, Of, Quantity};
 pub use rates::{LoadArgs, MOST_RATE, MOST_SHARES, Shares, is_share};
 pub use sizes::SizeSpec;
 pub use tcp::{MOST_BUSY_POLL, MOST_SOCKET_BUFFER, TcpArgs, is_congestion_name};
@@ -30,7 +32,12 @@ pub use tcp::{MOST_BUSY_POLL, MOST_SOCKET_BUFFER, TcpArgs, is_congestion_name};
     version,
     disable_help_subcommand = true,
     after_help = "Sizes are binary: 64, 64k, 64KiB, 1M. Durations: 2 (seconds), 500ms, 100us.\n\
-                  Exit status: 0 as asked, 2 usage, 5 the measurement failed or must not be trusted, 130 interrupted."
+                  Limits: METRIC:max=VALUE or METRIC:min=VALUE, held to at every size. Metrics and their units: min p50 p90 p99 p99.9 \
+                  p99.99 max mean (ns, us, ms), bw (Gbps, MBps, GiBps, %link), rate (/s, k/s, M/s), cpu.client cpu.server \
+                  (ns); they are RDMA's, with tcp. before them TCP's; and as in the table tcp/rdma.p50, rdma/tcp.bw (a \
+                  number).\n\
+                  Exit status: 0 as asked, 1 a limit failed, 2 usage, 5 the measurement failed, must not be trusted, or a \
+                  limit could not be evaluated, 130 interrupted."
 )]
 pub struct TestArgs {
     /// Server to measure against; without it this end serves
@@ -178,6 +185,11 @@ pub struct ShapeArgs {
     /// Core for the server to run on, unless it was given one of its own
     #[arg(long, value_name = "N")]
     pub peer_cpu: Option<usize>,
+
+    /// Fail with status 1 where a metric lies beyond a bound at any size, repeatable: p99:max=5us, bw:min=90%link,
+    /// tcp/rdma.p50:min=3
+    #[arg(long = "limit", value_name = "METRIC:BOUND", value_parser = clap::value_parser!(LimitSpec))]
+    pub limits: Vec<LimitSpec>,
 
     /// Measure RDMA only
     #[arg(long, conflicts_with = "tcp_only")]

@@ -15,11 +15,12 @@ use super::durations::parse_positive_duration;
 #[command(
     name = "verbmark",
     version,
-    about = "What belongs to RDMA tests: devices, a look at the machine, a server of all of them, audits, explanations, reports",
+    about = "What belongs to RDMA tests: devices, a look at the machine, a server of all of them, audits, explanations, \
+             reports, comparisons",
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = "Exit status: 0 as asked, 2 usage, 3 a warning of doctor --strict, 5 failed, 130 a test that was served was \
-                  cut short by a signal."
+    after_help = "Exit status: 0 as asked, 2 usage, 3 a warning of doctor --strict, 4 not comparable, 5 failed, 130 a test \
+                  that was served was cut short by a signal."
 )]
 pub struct ToolArgs {
     /// What to do.
@@ -45,6 +46,10 @@ pub enum Task {
 
     /// Show the table of a recorded run again, and write its CSV and histogram log
     Report(ReportArgs),
+
+    /// Show by how much runs differ from others: files or directories of recorded runs side by side, where they are
+    /// comparable
+    Compare(CompareArgs),
 
     /// Serve any test to any client, one after the other, until stopped by SIGINT or SIGTERM
     Serve(ServeArgs),
@@ -193,6 +198,31 @@ pub struct ReportArgs {
     /// Write the histograms as an HdrHistogram interval log
     #[arg(long, value_name = "FILE")]
     pub hlog: Option<OsString>,
+}
+
+/// Options of `verbmark compare`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "In a directory, every *.json is a run of that side. An interval takes 4 runs a side or more. `~` says that the \
+                  runs show no change: too few, or an interval with no change in it.\n\
+                  Exit status: 0 compared, whatever changed; 2 usage; 4 not comparable; 5 a run that must not be trusted."
+)]
+pub struct CompareArgs {
+    /// Recorded runs, as --json wrote them: a file or a directory a side; each side is compared with the first
+    #[arg(value_name = "RUNS", required = true, num_args = 2..=26)]
+    pub sides: Vec<OsString>,
+
+    /// Compare although this field differs, and say so; repeatable, or a list with commas
+    #[arg(long, value_name = "FIELD", value_delimiter = ',')]
+    pub allow_mismatch: Vec<String>,
+
+    /// Write one JSON document; - is standard output, then without the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<OsString>,
+
+    /// Write one row a metric of a point
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<OsString>,
 }
 
 /// Options of `verbmark serve`.

@@ -8,18 +8,27 @@
 //! * [`shift`]: by how much one arm exceeds the other: the estimate of Hodges and Lehmann (1963) and its exact interval.
 //! * [`metric`], [`rule`]: what of which metric is tolerated, and the three-way decision.
 //! * [`baseline`]: the same against sittings of the past, whose spread belongs in the interval.
-//! * [`order`]: which arm runs when.
+//! * [`mod@order`]: which arm runs when.
 //! * [`family`]: how sure each of many metrics must be, and the verdict of all.
+//! * [`limit`]: one run held to fixed bounds.
+//! * [`compare`]: recorded runs side by side, as far as they are comparable: [`recorded`], [`fingerprint`], [`sample`],
+//!   [`many`].
 //!
 //! `docs/gating.md` says why this rule, and how often it errs by simulation.
 
 pub mod baseline;
+pub mod compare;
 pub mod family;
+pub mod fingerprint;
+pub mod limit;
+pub mod many;
 mod message;
 pub mod metric;
 pub mod order;
 pub mod rank;
+pub mod recorded;
 pub mod rule;
+pub mod sample;
 pub mod shift;
 mod student;
 pub mod verdict;

@@ -13,6 +13,7 @@ use crate::ops::Verb;
 
 mod admit;
 mod directions;
+mod limits;
 mod load;
 mod resolve;
 mod service;
@@ -25,7 +26,7 @@ pub use resolve::resolve;
 pub use site::Site;
 pub use tcp::TcpOptions;
 
-pub use crate::cli::{HOP_LIMIT, MOST_THREADS};
+pub use crate::cli::{Bound, BoundSide, HOP_LIMIT, LimitSpec, MOST_THREADS, Of, Quantity};
 pub use crate::ops::Connection;
 
 /// Latency or bandwidth.
@@ -252,6 +253,8 @@ pub struct Plan {
     pub outputs: Outputs,
     /// Notes for the result document.
     pub labels: Vec<(String, String)>,
+    /// What a client holds the run to; empty at a server.
+    pub limits: Vec<LimitSpec>,
     /// Options a server ignores since the client decides them.
     pub ignored: Vec<String>,
 }

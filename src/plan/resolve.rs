@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Connection, Load, MemoryKind, Outputs, Plan, Role, Shape, Side, Site, Test, Transport, Wait, service,
+    Connection, Load, MemoryKind, Outputs, Plan, Role, Shape, Side, Site, Test, Transport, Wait, limits,
+    service,
 };
 use crate::cli::{SizeSpec, TestArgs, Typed};
 use crate::error::{Error, Result};
@@ -66,7 +67,11 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         hlog: args.output.hlog.clone(),
     };
     outputs.check()?;
-    let ignored = if role == Role::Server { client_options } else { Vec::new() };
+    let (ignored, limits) = match role {
+        Role::Server => (client_options, Vec::new()),
+        Role::Client(_) | Role::Loopback => (Vec::new(), args.shape.limits),
+    };
+    limits::check(&limits, &test)?;
     let site = Site {
         may_emulate: role == Role::Loopback,
         connect_timeout: args.reach.connect_timeout,
@@ -80,6 +85,7 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         server_core: args.shape.peer_cpu,
         outputs,
         labels: args.output.labels,
+        limits,
         ignored,
     })
 }

@@ -9,6 +9,7 @@ pub mod files;
 mod header;
 pub mod hlog;
 pub mod json;
+pub mod limits;
 pub mod numbers;
 mod table;
 pub mod text;

@@ -3,6 +3,7 @@
 use super::columns::{Cell, Columns};
 use super::cpu;
 use super::header;
+use super::limits;
 use super::numbers::{NONE, count, ratio, seconds, significant};
 use super::text::{labelled, wrap};
 use super::uncertainty;
@@ -157,6 +158,9 @@ impl Table {
         }
         for warning in &document.warnings {
             say("warning", &warning.message);
+        }
+        for line in limits::lines(document) {
+            say("limit", &line);
         }
         out
     }

@@ -5,7 +5,9 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claims, Comparison, End, ResultRow, TestRecord, comparison, run_id, timestamp};
+use super::{
+    Claims, Comparison, End, LimitResult, LimitVerdict, ResultRow, TestRecord, comparison, run_id, timestamp,
+};
 use crate::error::{Error, Kind};
 
 /// Name and version of the format.
@@ -123,6 +125,9 @@ pub struct Document {
     pub comparison: Vec<Comparison>,
     /// What the run may be quoted for.
     pub claims: Claims,
+    /// What became of the limits it was held to, at every point; empty without any.
+    #[serde(default)]
+    pub limits: Vec<LimitResult>,
 }
 
 impl Document {
@@ -148,6 +153,7 @@ impl Document {
             results: Vec::new(),
             comparison: Vec::new(),
             claims: Claims::of(None, None),
+            limits: Vec::new(),
         }
     }
 
@@ -252,10 +258,14 @@ impl Document {
         ends.into_iter().flatten().filter_map(|end| end.device.as_ref()).any(|device| device.is_emulated())
     }
 
-    /// Exit status of the process that made it: 0, 2, 5 or 130.
+    /// Exit status of the process that made it: 0, 1, 2, 5 or 130. What the limits say counts only for a run that can be
+    /// trusted: 1 where one failed, else 5 where one could not be judged.
     pub fn exit_status(&self) -> u8 {
+        let any = |verdict| self.limits.iter().any(|limit| limit.verdict == verdict);
         match (&self.error, self.status) {
             (Some(error), _) => error.exit_status(),
+            (None, Status::Ok) if any(LimitVerdict::Fail) => 1,
+            (None, Status::Ok) if any(LimitVerdict::NotEvaluated) => 5,
             (None, Status::Ok) => 0,
             (None, Status::Invalid | Status::Failed) => 5,
             (None, Status::Interrupted) => 130,

@@ -16,6 +16,7 @@ mod end;
 mod identity;
 mod latency;
 mod limited_by;
+mod limits;
 mod row;
 mod test;
 
@@ -28,6 +29,7 @@ pub use end::{Buffers, Claims, ClockFacts, Device, End, Gid, GidType, LinkLayer,
 pub use identity::{run_id, timestamp};
 pub use latency::{Basis, Histogram, Latency};
 pub use limited_by::{Evidence, LimitedBy, idle_of_polling, idle_of_sleeping, limited_by};
+pub use limits::{LimitResult, LimitVerdict};
 pub use row::{
     Bandwidth, Counters, Direction, Point, ResultRow, RowInterval, ThreadRate, Uncertainty, Validity,
 };
@@ -36,4 +38,7 @@ pub use test::{StopRecord, TestRecord};
 // What readers of a document need to name its values.
 pub use crate::host::{CpuEvidence, MachineCpu};
 pub use crate::measure::Arrivals;
-pub use crate::plan::{Connection, MemoryKind, Shape, Side, TcpOptions, Transport, Wait};
+pub use crate::plan::{
+    Bound, BoundSide, Connection, LimitSpec, MemoryKind, Of, Quantity, Shape, Side, TcpOptions, Transport,
+    Wait,
+};

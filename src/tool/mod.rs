@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::suite;
 
 pub mod audit;
+pub mod compare;
 pub mod devices;
 pub mod doctor;
 pub mod explain;
@@ -25,6 +26,7 @@ fn run() -> Result<u8> {
     match typed::parse(std::env::args_os()) {
         Ok(args) => match args.task {
             Task::Audit(args) => audit::run(&args),
+            Task::Compare(args) => compare::run(&args),
             Task::Devices(args) => devices::run(&args),
             Task::Doctor(args) => doctor::run(&args),
             Task::Explain(args) => explain::run(&args),

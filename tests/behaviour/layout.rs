@@ -22,7 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report", &["result"]),
     ("gate", &["result"]),
     ("session", &["cli", "plan", "ops", "measure", "transport", "verbs", "oob", "host", "result"]),
-    ("suite", &["cli", "plan", "ops", "measure", "session", "report", "result", "host"]),
+    ("suite", &["cli", "plan", "ops", "measure", "session", "report", "gate", "result", "host"]),
     ("registration", &["cli", "plan", "measure", "transport", "verbs", "host", "result", "report", "suite"]),
     (
         "tool",
@@ -36,6 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "ops",
             "plan",
             "report",
+            "gate",
             "result",
             "host",
             "verbs",

@@ -103,6 +103,12 @@ fn check(typed: &Typed, name: &str) -> Result<()> {
         ))
         .with_remedy("leave it away; the audit has its own --json, before --"));
     }
+    if let Some(limit) = typed.args.shape.limits.first() {
+        return Err(Error::usage(format!(
+            "--limit {limit}: a traced run is too slow to be held to anything"
+        ))
+        .with_remedy("leave --limit away, and hold a run without strace to it"));
+    }
     if typed.args.shape.compare_wait {
         return Err(Error::usage("--compare-wait measures two ways of waiting, and an audit traces one")
             .with_remedy("audit it twice, with --events and without"));

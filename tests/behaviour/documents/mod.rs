@@ -327,6 +327,15 @@ pub fn bidirectional() -> Document {
     document
 }
 
+/// A latency run held to limits: one that holds, one that fails at both sizes, one that could not be judged.
+pub fn limited() -> Document {
+    let mut document = latency();
+    let limits = ["p50:max=1ms", "tcp/rdma.p99:min=30", "tcp.p99.99:max=1ms"];
+    let limits: Vec<_> = limits.iter().map(|limit| limit.parse().expect("a limit")).collect();
+    document.limits = verbmark::gate::limit::evaluate(&document, &limits);
+    document
+}
+
 pub fn failed_before_plan() -> Document {
     let error = Error::failed(Step::Connect, "10.7.0.2:18515: connection refused")
         .with_remedy("start `send_lat` without a host there first");
@@ -378,6 +387,7 @@ pub fn all() -> Vec<(&'static str, Document)> {
         ("compared waits", compared_waits(Shape::Latency)),
         ("compared waits of a stream", compared_waits(Shape::Bandwidth)),
         ("bidirectional", bidirectional()),
+        ("limited", limited()),
         ("failed before plan", failed_before_plan()),
         ("failed mid-run", failed_mid_run()),
         ("interrupted", interrupted()),

@@ -1,0 +1,160 @@
+//! Runs of one side, gathered while they are read: by test, by point, a number a run for each metric. Nothing else of a
+//! document is kept.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::Serialize;
+
+use super::fingerprint::{Facts, Field, Fingerprint};
+use super::recorded::Recorded;
+use crate::result::{Device, Point, Quantity, Side, Transport};
+
+/// All runs of one side.
+#[derive(Debug, Clone, Default)]
+pub struct Runs {
+    /// One entry for each set of options, in the order met.
+    pub tests: Vec<TestRuns>,
+    by_options: HashMap<Facts, usize>,
+    ids: HashSet<String>,
+}
+
+/// Runs of one test.
+#[derive(Debug, Clone)]
+pub struct TestRuns {
+    /// The binary, such as `send_lat`.
+    pub binary: String,
+    /// What makes it this test.
+    pub options: Facts,
+    /// What its runs were measured on: each field with every value that was met.
+    pub environment: Seen,
+    /// The same of fields that are soft.
+    pub soft: Seen,
+    /// The file of the first of them.
+    pub first_file: String,
+    /// What was measured, by the id of a point, in the order met.
+    pub points: Vec<PointRuns>,
+    by_id: HashMap<String, usize>,
+    /// An end used the emulated device.
+    pub is_emulated: bool,
+    /// An end was compiled without optimisation.
+    pub is_unoptimised: bool,
+}
+
+/// One point of all runs of a test.
+#[derive(Debug, Clone)]
+pub struct PointRuns {
+    /// Its name in every run.
+    pub id: String,
+    /// The path.
+    pub transport: Transport,
+    /// What was varied.
+    pub point: Point,
+    /// Its metrics by name: a number for each run that has it.
+    pub metrics: Vec<(&'static str, Quantity, Vec<f64>)>,
+}
+
+/// Each field and its values in the order met, of which there is one at least.
+#[derive(Debug, Clone, Default)]
+pub struct Seen(pub BTreeMap<Field, Vec<Met>>);
+
+/// A value, and the file in which it was met first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Met {
+    /// The value as text; `-` where it is not known.
+    pub value: String,
+    /// The file.
+    pub file: String,
+}
+
+impl Seen {
+    fn add(&mut self, facts: Facts, file: &str) {
+        for (field, value) in facts {
+            let values = self.0.entry(field).or_default();
+            if !values.iter().any(|met| met.value == value) {
+                values.push(Met { value, file: file.into() });
+            }
+        }
+    }
+}
+
+impl Runs {
+    /// Adds a run. `file` names it to people.
+    ///
+    /// # Errors
+    /// The run is there already, under another name: it would count twice.
+    pub fn add(&mut self, recorded: &Recorded, file: &str) -> Result<(), String> {
+        if !self.ids.insert(recorded.run_id.clone()) {
+            return Err(format!("the run {} is there already, and would count twice", recorded.run_id));
+        }
+        let Fingerprint { options, environment, soft } = Fingerprint::of(recorded);
+        let index = match self.by_options.get(&options) {
+            Some(&index) => index,
+            None => {
+                self.by_options.insert(options.clone(), self.tests.len());
+                self.tests.push(TestRuns::new(&recorded.tool.binary, options, file));
+                self.tests.len() - 1
+            }
+        };
+        let test = &mut self.tests[index];
+        test.environment.add(environment, file);
+        test.soft.add(soft, file);
+        test.add(recorded);
+        Ok(())
+    }
+
+    /// How many runs there are.
+    pub fn count(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// How many of them the other side has, too.
+    pub fn shared_with(&self, other: &Self) -> usize {
+        self.ids.intersection(&other.ids).count()
+    }
+}
+
+impl TestRuns {
+    fn new(binary: &str, options: Facts, file: &str) -> Self {
+        Self {
+            binary: binary.into(),
+            options,
+            environment: Seen::default(),
+            soft: Seen::default(),
+            first_file: file.into(),
+            points: Vec::new(),
+            by_id: HashMap::new(),
+            is_emulated: false,
+            is_unoptimised: false,
+        }
+    }
+
+    fn add(&mut self, recorded: &Recorded) {
+        for end in [Side::Client, Side::Server].into_iter().filter_map(|side| recorded.end(side)) {
+            self.is_emulated |= end.device.as_ref().is_some_and(Device::is_emulated);
+            self.is_unoptimised |= !end.process.optimised;
+        }
+        for row in &recorded.results {
+            let index = *self.by_id.entry(row.id.clone()).or_insert(self.points.len());
+            if index == self.points.len() {
+                self.points.push(PointRuns {
+                    id: row.id.clone(),
+                    transport: row.transport,
+                    point: row.point,
+                    metrics: Vec::new(),
+                });
+            }
+            let metrics = &mut self.points[index].metrics;
+            for (name, quantity, value) in row.values() {
+                match metrics.iter_mut().find(|(known, ..)| *known == name) {
+                    Some((_, _, values)) => values.push(value),
+                    None => metrics.push((name, quantity, vec![value])),
+                }
+            }
+        }
+    }
+
+    /// The value of an option.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.iter().find(|(field, _)| field.name == name).map(|(_, value)| value.as_str())
+    }
+}

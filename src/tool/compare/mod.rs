@@ -1,0 +1,74 @@
+//! `verbmark compare`: recorded runs side by side, where they are comparable.
+
+use std::io::Write;
+
+use crate::cli::tool::CompareArgs;
+use crate::error::{Error, Result};
+use crate::gate::compare::compare;
+use crate::gate::fingerprint::HARD;
+use crate::report::{Target, csv, files, json};
+use crate::suite;
+
+mod read;
+mod record;
+mod table;
+
+pub use read::{LARGEST, runs};
+pub use record::{Comparison, SCHEMA};
+pub use table::render;
+
+/// Exit status of runs that are not comparable.
+const NOT_COMPARABLE: u8 = 4;
+
+/// Compares, and gives the exit status.
+///
+/// # Errors
+/// There are no such runs, one must not be trusted, or an output cannot be written.
+pub fn run(args: &CompareArgs) -> Result<u8> {
+    if let Some(unknown) = args.allow_mismatch.iter().find(|name| !HARD.contains(&name.as_str())) {
+        return Err(Error::usage(format!("--allow-mismatch {unknown}: there is no such field"))
+            .with_remedy(format!("one of {}", HARD.join(", "))));
+    }
+    let targets = [&args.json, &args.csv].map(|name| name.as_deref().map(Target::from));
+    if targets.iter().all(|target| *target == Some(Target::Stdout)) {
+        return Err(Error::usage("--json and --csv cannot both be standard output")
+            .with_remedy("write one of them to a file"));
+    }
+    targets.iter().flatten().try_for_each(Target::check)?;
+
+    let sides = args.sides.iter().map(|side| runs(side)).collect::<Result<Vec<_>>>()?;
+    let mut comparison = Comparison::new(&args.sides, &sides);
+    for (index, side) in sides.iter().enumerate().skip(1) {
+        comparison.add(index, compare(&sides[0].runs, &side.runs, &args.allow_mismatch));
+    }
+    let shows_table = !targets.contains(&Some(Target::Stdout));
+    if shows_table {
+        // Who closed the pipe has seen enough.
+        let _ = std::io::stdout().write_all(render(&comparison, suite::width()).as_bytes());
+    }
+    if !comparison.is_comparable() {
+        let _ = std::io::stderr().write_all(table::refusal(&comparison).as_bytes());
+    }
+    let [to_json, to_csv] = targets;
+    if let Some(target) = to_json {
+        written(target.write(json::to_string(&comparison)?.as_bytes()))?;
+    }
+    if let Some(target) = to_csv {
+        written(target.write(to_rows(&comparison)?.as_bytes()))?;
+    }
+    Ok(if comparison.is_comparable() { 0 } else { NOT_COMPARABLE })
+}
+
+fn written(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if !files::reader_gone(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// One row a metric of a point; one in all where nothing was compared.
+fn to_rows(comparison: &Comparison) -> Result<String> {
+    let value = serde_json::to_value(comparison)
+        .map_err(|error| Error::failed(crate::error::Step::Output, format!("cannot write CSV: {error}")))?;
+    csv::rows(&value, &["compared_at", "status", "advisory", "confidence"], record::COLUMNS)
+}
