@@ -20,7 +20,7 @@
 //! | [`report`] | table, JSON, CSV, interval log | result |
 //! | [`suite`] | what every test binary does | session, report, gate |
 //! | [`registration`] | what registering memory costs: `reg_mr_lat`, from its options to its table | all but ops, oob, session |
-//! | [`tool`] | what `verbmark` does besides | all of these but transport, sys |
+//! | [`tool`] | what `verbmark` does besides | all of these but transport |
 
 pub mod cli;
 pub mod error;

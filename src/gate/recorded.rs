@@ -224,7 +224,8 @@ impl RecordedRow {
         }
         for (name, _, value) in self.values() {
             let is_cost = matches!(name, "cpu.client" | "cpu.server");
-            if !POSSIBLE.contains(&value) && !(value == 0.0 && is_cost) {
+            let is_possible = POSSIBLE.contains(&value) || value == 0.0 && is_cost;
+            if !is_possible {
                 return untrusted(&format!("{name} is {value}, which nothing can measure"));
             }
         }
