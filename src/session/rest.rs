@@ -8,8 +8,8 @@ use crate::host::{MachineCpu, MachineMeter};
 use crate::oob::run::Rested;
 use crate::result::Document;
 
-/// How long both ends rest: a hundred of the ticks that the kernel counts in.
-const REST: Duration = Duration::from_secs(1);
+/// How long both ends rest: some hundred of the ticks that the kernel counts in, and no more than a second.
+const REST: Duration = Duration::from_millis(950);
 
 /// How often a resting end looks for a signal.
 const LOOK: Duration = Duration::from_millis(50);

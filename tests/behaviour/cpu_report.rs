@@ -62,7 +62,7 @@ fn a_full_report_has_the_machine_beside_its_rest_and_shows_it() {
         assert!(number(used, "/machine/window_s") > 0.09, "{used}");
     }
     for end in ["/local", "/remote"] {
-        assert!(number(at(&document, end), "/idle_machine/window_s") >= 1.0);
+        assert!(number(at(&document, end), "/idle_machine/window_s") >= 0.9);
     }
     for part in ["client: ", "server: ", "all cores: soft interrupts ", "(at rest ", "evidence  ", " ns/B; "]
     {
