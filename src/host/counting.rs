@@ -72,10 +72,14 @@ impl Counting {
 
 /// The tracepoint that each system call passes.
 fn of_system_calls() -> Result<Counter, String> {
+    Counter::open(Event::Tracepoint(tracepoint()?), true).map_err(|error| format!("perf_event_open: {error}"))
+}
+
+/// Its number.
+fn tracepoint() -> Result<u64, String> {
     const ID: &str = "sys/kernel/tracing/events/raw_syscalls/sys_enter/id";
     let id = read(Path::new("/"), ID)?;
-    let id = id.parse().map_err(|_| format!("/{ID} holds '{}'", id.escape_debug()))?;
-    Counter::open(Event::Tracepoint(id), true).map_err(|error| format!("perf_event_open: {error}"))
+    id.parse().map_err(|_| format!("/{ID} holds '{}'", id.escape_debug()))
 }
 
 /// How much of what a thread costs can be told on this machine.
@@ -99,7 +103,8 @@ impl CpuEvidence {
             },
         };
         let level = if super::CpuMeter::start(false).is_ok() { level } else { 0 };
-        let calls = of_system_calls().err().map(|reason| format!("system calls are not counted: {reason}"));
+        // Not opened: that rewrites the kernel's code on all cores, for whoever runs there.
+        let calls = tracepoint().err().map(|reason| format!("system calls are not counted: {reason}"));
         let reasons: Vec<String> = counters.into_iter().chain(calls).collect();
         let reason = if reasons.is_empty() { "nothing is in the way".into() } else { reasons.join("; ") };
         Self { level, reason }
@@ -144,6 +149,6 @@ mod tests {
             2 => assert!(counts.cycles.is_some() && counts.user_only),
             level => assert!(level <= 1 && counts.cycles.is_none(), "{evidence:?} {counts:?}"),
         }
-        assert_eq!(counts.system_calls.is_none(), evidence.reason.contains("system calls"));
+        assert!(counts.system_calls.is_none() || !evidence.reason.contains("system calls"), "{evidence:?}");
     }
 }

@@ -583,7 +583,7 @@ fn odd() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     /// Whatever stands where, a document is refused or gives numbers that could have been measured.
     #[test]
