@@ -30,7 +30,7 @@ pub mod recorded;
 pub mod rule;
 pub mod sample;
 pub mod shift;
-mod student;
+pub mod student;
 pub mod verdict;
 
 pub use baseline::judge_sitting;

@@ -3,7 +3,7 @@
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
 /// The t that |T| does not exceed with probability `confidence`, for 1 or more degrees of freedom.
-pub(in crate::gate) fn quantile(confidence: f64, freedom: usize) -> f64 {
+pub fn quantile(confidence: f64, freedom: usize) -> f64 {
     let (mut low, mut high) = (0.0, FRAC_PI_2);
     // Each step halves an angle: far below what a double of t can tell.
     for _ in 0..60 {

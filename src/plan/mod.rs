@@ -59,6 +59,16 @@ pub enum Transport {
     Tcp,
 }
 
+impl Transport {
+    /// As documents and tables name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rdma => "rdma",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
 /// Which end of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -67,6 +77,16 @@ pub enum Side {
     Client,
     /// Answers.
     Server,
+}
+
+impl Side {
+    /// As documents and tables name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        }
+    }
 }
 
 /// Where the measured buffers live.

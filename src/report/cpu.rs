@@ -1,7 +1,7 @@
 //! What a row cost the CPUs of both ends, in words: the lines that `--cpu-report` adds to a table.
 
 use super::numbers::{count, significant};
-use crate::result::{CpuEvidence, CpuUse, Document, End, MachineCpu, ResultRow, Side, Wait};
+use crate::result::{CpuEvidence, CpuUse, Document, MachineCpu, ResultRow, Side, Wait};
 
 /// A line for each end, and one for each machine.
 pub fn lines(row: &ResultRow, resting: [Option<MachineCpu>; 2], same_host: bool) -> Vec<String> {
@@ -21,12 +21,12 @@ pub fn lines(row: &ResultRow, resting: [Option<MachineCpu>; 2], same_host: bool)
 
 /// What both machines did at rest, the client's first.
 pub fn resting(document: &Document) -> [Option<MachineCpu>; 2] {
-    [Side::Client, Side::Server].map(|side| end(document, side).and_then(|end| end.idle_machine))
+    [Side::Client, Side::Server].map(|side| document.end(side).and_then(|end| end.idle_machine))
 }
 
 /// How much could be told at both ends.
 pub fn evidence(document: &Document) -> Option<String> {
-    let of = |side| end(document, side).and_then(|end| end.evidence.as_ref());
+    let of = |side| document.end(side).and_then(|end| end.evidence.as_ref());
     let told = |evidence: &CpuEvidence| format!("level {} of 3: {}", evidence.level, evidence.reason);
     match (of(Side::Client), of(Side::Server)) {
         (Some(client), Some(server)) if client == server => Some(format!("at both ends {}", told(client))),
@@ -35,10 +35,6 @@ pub fn evidence(document: &Document) -> Option<String> {
         }
         _ => None,
     }
-}
-
-fn end(document: &Document, side: Side) -> Option<&End> {
-    [&document.local, &document.remote].into_iter().flatten().find(|end| end.side == side)
 }
 
 /// What the measuring threads used.
@@ -67,25 +63,17 @@ fn thread(used: &CpuUse, wait: Wait) -> String {
         ),
     ];
     let user_only = if used.counts_user_only == Some(true) { ", user space alone" } else { "" };
-    if let (Some(instructions), Some(cycles)) =
-        (per_message(used, used.instructions), per_message(used, used.cycles))
-    {
+    if let (Some(instructions), Some(cycles)) = (used.each(used.instructions), used.each(used.cycles)) {
         parts.push(format!(
             "{} instructions and {} cycles/msg{user_only}",
             ns(Some(instructions)),
             ns(Some(cycles))
         ));
     }
-    if let Some(calls) = per_message(used, used.system_calls) {
+    if let Some(calls) = used.each(used.system_calls) {
         parts.push(format!("{} system calls/msg", ns(Some(calls))));
     }
     parts.join("; ")
-}
-
-/// A count of the phase by its messages, as time is given.
-fn per_message(used: &CpuUse, count: Option<u64>) -> Option<f64> {
-    let messages = used.cpu_ns? as f64 / used.ns_per_message.filter(|ns| *ns > 0.0)?;
-    Some(count? as f64 / messages)
 }
 
 /// How many cores did what, and at rest.

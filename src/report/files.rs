@@ -84,6 +84,14 @@ impl Target {
         };
         written.map_err(|cause| explain(self, &cause))
     }
+
+    /// The same for whoever reads it: one that has gone has had enough, and is no error.
+    ///
+    /// # Errors
+    /// As of [`Target::write`].
+    pub fn offer(&self, contents: &[u8]) -> Result<(), Error> {
+        self.write(contents).or_else(|error| if reader_gone(&error) { Ok(()) } else { Err(error) })
+    }
 }
 
 /// All of it, and flushed: an error must not wait for the end of the process.

@@ -72,11 +72,7 @@ pub fn derived_copies(document: &Document, row: &ResultRow, side: Side) -> Deriv
                 |name| counters.as_ref().and_then(|counters| counters.get(name)).copied().unwrap_or(0);
             Carrier::Tcp { lent: count(LENT), copied: count(COPIED) }
         }
-        Transport::Rdma => {
-            let ends = [&document.local, &document.remote];
-            let end = ends.into_iter().flatten().find(|end| end.side == side);
-            Carrier::Rdma(end.and_then(|end| end.device.as_ref()))
-        }
+        Transport::Rdma => Carrier::Rdma(document.end(side).and_then(|end| end.device.as_ref())),
     };
     let (facts, shape, bidirectional) = (test.op.facts(), test.shape, test.bidirectional);
     PayloadPath { facts, shape, bidirectional, size_bytes: row.size_bytes, carrier }.copies(side)

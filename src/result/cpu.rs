@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::host::MachineCpu;
+use crate::plan::Side;
 
 /// CPU spent in the phase, by end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -11,6 +12,16 @@ pub struct Cpu {
     pub client: Option<CpuUse>,
     /// The server's.
     pub server: Option<CpuUse>,
+}
+
+impl Cpu {
+    /// Of one end.
+    pub fn of(&self, side: Side) -> Option<&CpuUse> {
+        match side {
+            Side::Client => self.client.as_ref(),
+            Side::Server => self.server.as_ref(),
+        }
+    }
 }
 
 /// What the measuring threads of one end used. Work the kernel does elsewhere for them (soft interrupts, kernel
@@ -85,6 +96,16 @@ impl CpuUse {
             system_ns_per_message: divided(self.system_ns),
             ..self
         }
+    }
+
+    /// The messages that time was divided by; `None` where nothing was.
+    pub fn messages(&self) -> Option<f64> {
+        Some(self.cpu_ns? as f64 / self.ns_per_message.filter(|ns| *ns > 0.0)?)
+    }
+
+    /// A count of the phase by the same messages; `None` where either is not known.
+    pub fn each(&self, count: Option<u64>) -> Option<f64> {
+        Some(count? as f64 / self.messages()?)
     }
 
     /// Sets what is given by byte from what is given by message.

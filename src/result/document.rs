@@ -9,6 +9,7 @@ use super::{
     Claims, Comparison, End, LimitResult, LimitVerdict, ResultRow, TestRecord, comparison, run_id, timestamp,
 };
 use crate::error::{Error, Kind};
+use crate::plan::Side;
 
 /// Name and version of the format.
 pub const SCHEMA: &str = "verbmark.result/1";
@@ -252,6 +253,11 @@ impl Document {
         }
     }
 
+    /// The end that had this part; `None` until it was known.
+    pub fn end(&self, side: Side) -> Option<&End> {
+        [&self.local, &self.remote].into_iter().flatten().find(|end| end.side == side)
+    }
+
     /// Either end used the emulated device.
     pub fn is_emulated(&self) -> bool {
         let ends = [&self.local, &self.remote];
@@ -297,7 +303,7 @@ mod tests {
     use super::*;
     use crate::error::Step;
     use crate::measure::LatencyHistogram;
-    use crate::result::{Basis, Direction, Point, Side, Transport, Wait};
+    use crate::result::{Basis, Direction, Point, Transport, Wait};
 
     const POINT: Point = Point {
         size_bytes: 64,

@@ -52,10 +52,7 @@ impl Point {
     /// A name that is the same in every run of this point, so that rows of two runs can be matched:
     /// `rdma/64B/qps1/depth1/threads1/busy/unidirectional`, with `/rate1000` for an open loop.
     pub fn id(&self, transport: Transport) -> String {
-        let transport = match transport {
-            Transport::Rdma => "rdma",
-            Transport::Tcp => "tcp",
-        };
+        let transport = transport.name();
         let wait = match self.wait {
             Wait::Busy => "busy",
             Wait::Events => "events",
@@ -193,8 +190,7 @@ impl ResultRow {
         match (self.transport, self.point.wait) {
             (Transport::Rdma, Wait::Events) if compared => "rdma events",
             (Transport::Tcp, Wait::Events) if compared => "tcp events",
-            (Transport::Rdma, _) => "rdma",
-            (Transport::Tcp, _) => "tcp",
+            (transport, _) => transport.name(),
         }
     }
 

@@ -362,10 +362,7 @@ impl Session<'_> {
     }
 
     fn name(&self, place: Place) -> String {
-        let path = match place.transport {
-            Transport::Rdma => "rdma",
-            Transport::Tcp => "tcp",
-        };
+        let path = place.transport.name();
         let rate = place.rate.map(|rate| format!(" at {}/s", format_rate(rate))).unwrap_or_default();
         let wait = if place.wait == Wait::Events { " with events" } else { "" };
         format!("{} {} over {path}{rate}{wait}", self.plan.test.binary(), format_size(place.size))

@@ -13,6 +13,7 @@ pub mod devices;
 pub mod doctor;
 pub mod explain;
 mod manual;
+mod output;
 mod report;
 mod serve;
 mod sibling;

@@ -88,10 +88,10 @@ fn registration_again(document: &registration::Document, args: &ReportArgs) -> R
     if let Some(error) = &document.error {
         suite::complain(error);
     }
-    match target.map(|target| target.write(registration::csv::to_string(document)?.as_bytes())) {
-        Some(Err(error)) if !files::reader_gone(&error) => Err(error),
-        _ => Ok(0),
+    if let Some(target) = target {
+        target.offer(registration::csv::to_string(document)?.as_bytes())?;
     }
+    Ok(0)
 }
 
 fn read(name: &OsStr) -> Result<String> {

@@ -4,7 +4,6 @@
 use crate::schema;
 use crate::suite;
 
-use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
@@ -30,35 +29,8 @@ fn audited(test: &str) -> Value {
 /// Holds a document to the schema, and each `null` of it to a reason.
 #[track_caller]
 fn document(text: &str) -> Value {
-    let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
-    let errors = schema::errors(&schema::strict(schema::of_audits()), &value);
-    assert!(errors.is_empty(), "{errors:#?} in {text}");
-    let mut nulls = BTreeSet::new();
-    collect_nulls(&value, "", &mut nulls);
-    let missing = at(&value, "/missing").as_array().expect("a list");
-    let explained: BTreeSet<_> = missing.iter().map(|entry| self::text(entry, "/path").to_owned()).collect();
-    assert_eq!(explained, nulls, "what is null, and what is explained");
-    value
-}
-
-fn collect_nulls(value: &Value, path: &str, nulls: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(map) => {
-            for (key, inner) in map {
-                // TCP has no device, and a run that went well no error.
-                if !(inner.is_null() && ["error", "remedy", "device"].contains(&key.as_str())) {
-                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                    collect_nulls(inner, &path, nulls);
-                }
-            }
-        }
-        Value::Array(items) => {
-            let each = items.iter().enumerate();
-            each.for_each(|(index, inner)| collect_nulls(inner, &format!("{path}[{index}]"), nulls));
-        }
-        Value::Null => drop(nulls.insert(path.into())),
-        _ => {}
-    }
+    // TCP has no device, and a run that went well no error.
+    schema::explained(text, schema::of_audits(), |_, key| ["error", "remedy", "device"].contains(&key))
 }
 
 /// Calls a message that did something, by one name or all, but for offers of a core that two threads share.

@@ -4,7 +4,6 @@
 use crate::schema;
 use crate::suite;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::suite::{Files, Finished, Running, TOOL, at, misbehaving, text};
@@ -20,39 +19,11 @@ const MAY_BE_NULL: &[&str] = &["error", "advice", "remedy"];
 /// Holds a document to the schema, and each `null` of it to a reason.
 #[track_caller]
 fn document(text: &str) -> Value {
-    let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
-    let errors = schema::errors(&schema::strict(schema::of_devices()), &value);
-    assert!(errors.is_empty(), "{errors:#?} in {text}");
-    let mut nulls = BTreeSet::new();
-    collect_nulls(&value, "", &mut nulls);
-    let missing = at(&value, "/missing").as_array().expect("a list");
-    let explained: BTreeSet<String> = missing.iter().map(|entry| self::text(entry, "/path").into()).collect();
-    assert_eq!(explained, nulls, "what is null, and what is explained");
-    value
-}
-
-fn collect_nulls(value: &Value, path: &str, nulls: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(map) => {
-            for (key, inner) in map {
-                let ethernet = map.get("link_layer") == Some(&json!("Ethernet"));
-                let infiniband = map.get("type") == Some(&json!("IB"));
-                let expected = MAY_BE_NULL.contains(&key.as_str())
-                    || key == "lid" && ethernet
-                    || key == "netdev" && infiniband;
-                if !(inner.is_null() && expected) {
-                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                    collect_nulls(inner, &path, nulls);
-                }
-            }
-        }
-        Value::Array(items) => {
-            let each = items.iter().enumerate();
-            each.for_each(|(index, inner)| collect_nulls(inner, &format!("{path}[{index}]"), nulls));
-        }
-        Value::Null => drop(nulls.insert(path.into())),
-        _ => {}
-    }
+    schema::explained(text, schema::of_devices(), |map, key| {
+        let ethernet = map.get("link_layer") == Some(&json!("Ethernet"));
+        let infiniband = map.get("type") == Some(&json!("IB"));
+        MAY_BE_NULL.contains(&key) || key == "lid" && ethernet || key == "netdev" && infiniband
+    })
 }
 
 fn devices(options: &str) -> Finished {

@@ -1,13 +1,12 @@
 //! `verbmark audit`: a test run once more under strace, for what its numbers rest on and no clock shows: the system calls
 //! that each message takes at each end and over each path, and the copies that follow from the path.
 
-use std::io::Write;
 use std::sync::atomic::AtomicBool;
 
 use crate::cli::tool::AuditArgs;
-use crate::error::{Error, Kind, Result, Step};
-use crate::report::{Target, files};
+use crate::error::{Kind, Result};
 use crate::suite;
+use crate::tool::output::Output;
 
 mod record;
 mod request;
@@ -27,25 +26,16 @@ pub use table::render;
 /// # Errors
 /// The test's options are no use, a run failed, or the document could not be written.
 pub fn run(args: &AuditArgs) -> Result<u8> {
-    let target = args.json.as_deref().map(Target::from);
-    if let Some(target) = &target {
-        target.check()?;
-    }
+    let output = Output::open(args.json.as_deref())?;
     let request = Request::new(&args.test, args.timeout)?;
     let audit = run_traced(&request, suite::catch_signals()?);
     if audit.error.as_ref().is_some_and(|error| error.kind == Kind::Usage) {
         return audit.error.map_or(Ok(0), Err);
     }
-    if target != Some(Target::Stdout) && !audit.runs.is_empty() {
-        // Who closed the pipe has seen enough.
-        let _ = std::io::stdout().write_all(render(&audit, suite::width()).as_bytes());
+    if !audit.runs.is_empty() {
+        output.show(|| render(&audit, suite::width()));
     }
-    if let Some(target) = &target {
-        match target.write(to_json(&audit)?.as_bytes()) {
-            Err(error) if !files::reader_gone(&error) => return Err(error),
-            _ => {}
-        }
-    }
+    output.write(&audit)?;
     audit.error.map_or(Ok(0), Err)
 }
 
@@ -67,10 +57,4 @@ fn trace_all(audit: &mut Audit, request: &Request, signalled: &AtomicBool) -> Re
         audit.add(&request.role, &traced)?;
     }
     Ok(())
-}
-
-fn to_json(audit: &Audit) -> Result<String> {
-    serde_json::to_string_pretty(audit)
-        .map(|text| text + "\n")
-        .map_err(|error| Error::failed(Step::Output, format!("cannot write JSON: {error}")))
 }

@@ -182,12 +182,10 @@ impl Audit {
         }
         let index = self.runs.len();
         let mut end = |side| {
-            let device =
-                [&document.local, &document.remote].into_iter().flatten().find(|end| end.side == side);
-            let device =
-                device.and_then(|end| end.device.as_ref()).filter(|_| row.transport == Transport::Rdma);
+            let device = document.end(side).and_then(|end| end.device.as_ref());
+            let device = device.filter(|_| row.transport == Transport::Rdma);
             let system_calls = calls_of(role, side, traced, row, test)?;
-            let place = format!("runs[{index}].{}", name(side));
+            let place = format!("runs[{index}].{}", side.name());
             if system_calls.is_none() {
                 self.miss(format!("{place}.system_calls"), not_traced(side, &document.tool.binary));
             }
@@ -231,14 +229,6 @@ impl Audit {
     }
 }
 
-/// As the document names an end.
-pub fn name(side: Side) -> &'static str {
-    match side {
-        Side::Client => "client",
-        Side::Server => "server",
-    }
-}
-
 fn audited(device: &Device) -> AuditedDevice {
     let Device { name, provider, is_software, .. } = device.clone();
     AuditedDevice { name, provider, is_software }
@@ -277,7 +267,7 @@ fn calls_of(
         (Some(calls), Some(messages @ 1..)) => Ok(Some(system_calls(&calls, messages))),
         _ => Err(Error::failed(
             Step::Measure,
-            format!("the trace holds no measured phase of the {}'s end", name(side)),
+            format!("the trace holds no measured phase of the {}'s end", side.name()),
         )
         .with_remedy("see that verbmark and the test are of one version")),
     }

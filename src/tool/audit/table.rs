@@ -1,7 +1,7 @@
 //! What a person sees of an audit: calls a message by path and end, then the copies that follow from each path.
 
 use super::record::{Audit, AuditedEnd, AuditedRun};
-use crate::plan::{Shape, Transport, Wait};
+use crate::plan::{Shape, Side, Wait};
 use crate::report::text::{labelled, plain, wrap};
 use crate::units::format_size;
 
@@ -16,7 +16,7 @@ pub fn render(audit: &Audit, width: Option<usize>) -> String {
     out += "\ncopies of the payload by a CPU, a message: derived from the path, not measured\n\n";
     for run in &audit.runs {
         for (index, (name, end)) in ends(run).into_iter().enumerate() {
-            let path = if index == 0 { path(run) } else { "" };
+            let path = if index == 0 { run.transport.name() } else { "" };
             let copies =
                 end.derived_copies.per_message.map_or_else(|| NONE.into(), |copies| copies.to_string());
             out +=
@@ -58,22 +58,15 @@ fn header(audit: &Audit, width: Option<usize>) -> String {
     )
 }
 
-fn path(run: &AuditedRun) -> &'static str {
-    match run.transport {
-        Transport::Rdma => "rdma",
-        Transport::Tcp => "tcp",
-    }
-}
-
 fn ends(run: &AuditedRun) -> [(&'static str, &AuditedEnd); 2] {
-    [("client", &run.client), ("server", &run.server)]
+    [(Side::Client.name(), &run.client), (Side::Server.name(), &run.server)]
 }
 
 /// A line for all calls of each end, and one for each call.
 fn calls(audit: &Audit) -> String {
     let mut lines = vec![["path", "end", "system call", "a message", "found nothing"].map(str::to_owned)];
     for run in &audit.runs {
-        let mut path = path(run);
+        let mut path = run.transport.name();
         for (end, audited) in ends(run) {
             let mut start = [std::mem::take(&mut path), end];
             let mut add = |call: &str, each: String, nothing: String| {

@@ -6,7 +6,7 @@ use crate::cli::tool::CompareArgs;
 use crate::error::{Error, Result};
 use crate::gate::compare::compare;
 use crate::gate::fingerprint::HARD;
-use crate::report::{Target, csv, files, json};
+use crate::report::{Target, csv, json};
 use crate::suite;
 
 mod read;
@@ -51,19 +51,12 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
     }
     let [to_json, to_csv] = targets;
     if let Some(target) = to_json {
-        written(target.write(json::to_string(&comparison)?.as_bytes()))?;
+        target.offer(json::to_string(&comparison)?.as_bytes())?;
     }
     if let Some(target) = to_csv {
-        written(target.write(to_rows(&comparison)?.as_bytes()))?;
+        target.offer(to_rows(&comparison)?.as_bytes())?;
     }
     Ok(if comparison.is_comparable() { 0 } else { NOT_COMPARABLE })
-}
-
-fn written(result: Result<()>) -> Result<()> {
-    match result {
-        Err(error) if !files::reader_gone(&error) => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// One row a metric of a point; one in all where nothing was compared.

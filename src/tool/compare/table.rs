@@ -5,7 +5,7 @@ use crate::gate::compare::{Change, Mismatch, Verdict};
 use crate::gate::sample::Met;
 use crate::report::numbers::significant;
 use crate::report::text::{labelled, plain, wrap};
-use crate::result::{Direction, Transport, Wait};
+use crate::result::{Direction, Wait};
 use crate::units::{format_rate, format_size};
 
 /// Lines of a kind that are shown; the document has all.
@@ -160,13 +160,7 @@ fn rows(results: &[At<Change>]) -> String {
 
 /// The path, and what else was varied.
 fn path(change: &Change) -> String {
-    let mut words = vec![
-        match change.transport {
-            Transport::Rdma => "rdma",
-            Transport::Tcp => "tcp",
-        }
-        .to_owned(),
-    ];
+    let mut words = vec![change.transport.name().to_owned()];
     let point = &change.point;
     words.extend((point.wait == Wait::Events).then(|| "events".into()));
     words.extend((point.direction == Direction::Bidirectional).then(|| "both ways".into()));

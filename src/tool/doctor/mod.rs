@@ -2,7 +2,6 @@
 //! files, asks the kernel, and spins on one core for a second; it changes nothing and needs no root.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,8 +10,8 @@ use crate::error::{Error, Result, Step};
 use crate::host::environment::{self, CoreTimes, siblings};
 use crate::host::{self, Cores};
 use crate::measure::{Clock, ClockSource, Counter, Epoch, Jitter, Raw, jitter};
-use crate::report::{Target, files};
 use crate::suite;
+use crate::tool::output::Output;
 use crate::verbs;
 
 mod code;
@@ -37,31 +36,14 @@ const DISTURBED: u8 = 3;
 /// # Errors
 /// What was named is not there, or the document could not be written.
 pub fn run(args: &DoctorArgs) -> Result<u8> {
-    let target = args.json.as_deref().map(Target::from);
-    if let Some(target) = &target {
-        target.check()?;
-    }
+    let output = Output::open(args.json.as_deref())?;
     let checkup = match &args.root {
         Some(root) => of_files(args, root)?,
         None => of_this_machine(args)?,
     };
-    if target != Some(Target::Stdout) {
-        // Who closed the pipe has seen enough.
-        let _ = std::io::stdout().write_all(render(&checkup, suite::width()).as_bytes());
-    }
-    if let Some(target) = &target {
-        match target.write(to_json(&checkup)?.as_bytes()) {
-            Err(error) if !files::reader_gone(&error) => return Err(error),
-            _ => {}
-        }
-    }
+    output.show(|| render(&checkup, suite::width()));
+    output.write(&checkup)?;
     Ok(if args.strict && checkup.count(Level::Warning) > 0 { DISTURBED } else { 0 })
-}
-
-fn to_json(checkup: &Checkup) -> Result<String> {
-    serde_json::to_string_pretty(checkup)
-        .map(|text| text + "\n")
-        .map_err(|error| Error::failed(Step::Output, format!("cannot write JSON: {error}")))
 }
 
 /// What is counted before and after the probe.

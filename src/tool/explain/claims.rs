@@ -7,7 +7,7 @@ use super::record::Explanation;
 use super::slope::{FLAT_BELOW, Slope};
 use crate::plan::{Side, Transport, Wait};
 use crate::report::numbers::significant;
-use crate::result::{CpuUse, Document, MachineCpu, ResultRow};
+use crate::result::{Document, MachineCpu, ResultRow};
 use crate::tool::audit::{Audit, SystemCalls};
 use crate::units::format_size;
 
@@ -85,19 +85,6 @@ fn row(document: &Document, transport: Transport, wait: Wait, size: u64) -> Opti
     rows.find(|row| row.transport == transport && row.point.wait == wait && row.size_bytes == size)
 }
 
-const ENDS: [(&str, Side); 2] = [("client", Side::Client), ("server", Side::Server)];
-
-fn used(row: &ResultRow, side: Side) -> Option<CpuUse> {
-    match side {
-        Side::Client => row.cpu.client,
-        Side::Server => row.cpu.server,
-    }
-}
-
-fn messages(used: &CpuUse) -> Option<f64> {
-    Some(used.cpu_ns? as f64 / used.ns_per_message.filter(|ns| *ns > 0.0)?)
-}
-
 fn number(value: f64) -> String {
     significant(Some(value), 12)
 }
@@ -123,8 +110,8 @@ fn calls_per_message(told: &Explanation, transport: Transport, side: Side) -> Op
         ));
     }
     let row = row(told.runs("latency").next()?, transport, Wait::Busy, 64)?;
-    let used = used(row, side)?;
-    Some((used.system_calls? as f64 / messages(&used)?, "tracepoint"))
+    let used = row.cpu.of(side)?;
+    Some((used.each(used.system_calls)?, "tracepoint"))
 }
 
 fn kernel_bypass(told: &Explanation) -> Claim {
@@ -132,8 +119,9 @@ fn kernel_bypass(told: &Explanation) -> Claim {
     let mut obstacle = no_hardware(told);
     let mut hinder = |reason: String| obstacle = obstacle.take().or(Some(reason));
     for transport in [Transport::Rdma, Transport::Tcp] {
-        for (end, side) in ENDS {
-            let path = name(transport);
+        for side in [Side::Client, Side::Server] {
+            let end = side.name();
+            let path = transport.name();
             match calls_per_message(told, transport, side) {
                 Some((calls, source)) => {
                     evidence
@@ -150,10 +138,10 @@ fn kernel_bypass(told: &Explanation) -> Claim {
         }
     }
     let polled = told.runs("latency").next().and_then(|run| row(run, Transport::Rdma, Wait::Busy, 64));
-    for (end, side) in ENDS {
-        let switches = polled
-            .and_then(|row| used(row, side))
-            .and_then(|used| Some(used.voluntary_switches? as f64 / messages(&used)?));
+    for side in [Side::Client, Side::Server] {
+        let end = side.name();
+        let switches =
+            polled.and_then(|row| row.cpu.of(side)).and_then(|used| used.each(used.voluntary_switches));
         if let Some(switches) = switches {
             evidence.push(format!("rdma, {end}: its core given away {} times a message", number(switches)));
             if switches >= NO_PART {
@@ -172,7 +160,7 @@ fn zero_copy(told: &Explanation) -> Claim {
             return Some("CPU time by bytes is not known at both ends".into());
         }
         let steep = slopes.iter().find(|slope| !slope.is_flat())?;
-        Some(format!("the {}'s CPU time is not flat to within {FLAT_BELOW} ns a byte", end(steep.end)))
+        Some(format!("the {}'s CPU time is not flat to within {FLAT_BELOW} ns a byte", steep.end.name()))
     });
     Claim::new("zero_copy", "RDMA's payload is copied by no CPU", evidence, obstacle)
 }
@@ -182,7 +170,7 @@ fn tcp_copies(told: &Explanation) -> Claim {
     let evidence = sloped(told, &slopes);
     let obstacle = match slopes.iter().find(|slope| !slope.rises()) {
         _ if slopes.is_empty() => Some("CPU time by bytes is not known".into()),
-        Some(flat) => Some(format!("the {}'s interval includes 0", end(flat.end))),
+        Some(flat) => Some(format!("the {}'s interval includes 0", flat.end.name())),
         None => None,
     };
     Claim::new("tcp_cost_per_byte", "over TCP each byte costs CPU time at both ends", evidence, obstacle)
@@ -200,8 +188,8 @@ fn sloped(told: &Explanation, slopes: &[&Slope]) -> Vec<String> {
         let [from, to] = slope.size_bytes.map(format_size);
         lines.push(format!(
             "{}, {}: {} ns a byte {interval}, {from} to {to}, sleeping, not inline, {} runs",
-            name(slope.transport),
-            end(slope.end),
+            slope.transport.name(),
+            slope.end.name(),
             number(slope.ns_per_byte),
             slope.runs
         ));
@@ -211,10 +199,10 @@ fn sloped(told: &Explanation, slopes: &[&Slope]) -> Vec<String> {
             continue;
         };
         let whose =
-            if same_host { "both ends' machine" } else { &format!("the {}'s machine", end(slope.end)) };
+            if same_host { "both ends' machine" } else { &format!("the {}'s machine", slope.end.name()) };
         lines.push(format!(
             "{}, {whose}: soft interrupts {} ns beside each {} (at rest {})",
-            name(slope.transport),
+            slope.transport.name(),
             number(softirq),
             format_size(slope.size_bytes[1]),
             number(resting)
@@ -241,7 +229,7 @@ fn one_sided(told: &Explanation) -> Claim {
     for size in sizes {
         let of = |transport| {
             let row = row(run, transport, Wait::Busy, size)?;
-            used(row, Side::Server)?.ns_per_message
+            row.cpu.server?.ns_per_message
         };
         let (Some(rdma), Some(tcp)) = (of(Transport::Rdma), of(Transport::Tcp)) else {
             obstacle = obstacle.or(Some("the server's CPU time is not known".into()));
@@ -256,14 +244,13 @@ fn one_sided(told: &Explanation) -> Claim {
         }
     }
     if let Some(row) = run.results.iter().find(|row| row.transport == Transport::Rdma)
-        && let Some(used) = used(row, Side::Server)
+        && let Some(used) = row.cpu.server
         && let Some(machine) = used.machine
     {
         let cores = |machine: &MachineCpu| {
             number((machine.softirq_ns + machine.irq_ns + machine.system_ns) as f64 / 1e9 / machine.window_s)
         };
-        let ends = [&run.local, &run.remote];
-        let server = ends.into_iter().flatten().find(|end| end.side == Side::Server);
+        let server = run.end(Side::Server);
         let rest = server.and_then(|end| end.idle_machine.as_ref()).map_or("-".into(), cores);
         let whole = if run.same_host == Some(true) { "both ends' machine" } else { "the server's machine" };
         evidence.push(format!(
@@ -298,7 +285,7 @@ fn lower_latency(told: &Explanation) -> Claim {
 }
 
 fn polling(told: &Explanation, transport: Transport) -> Claim {
-    let path = name(transport);
+    let path = transport.name();
     let claim = format!("over {path} polling takes less time than sleeping, and occupies a core");
     let run = told.runs("latency").next();
     let mut evidence = Vec::new();
@@ -363,19 +350,5 @@ fn us(median: Option<(f64, f64)>) -> String {
     match median {
         Some((median, half)) => format!("{} +-{} us", number(median / 1e3), number(half / 1e3)),
         None => "-".into(),
-    }
-}
-
-fn name(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Rdma => "rdma",
-        Transport::Tcp => "tcp",
-    }
-}
-
-fn end(side: Side) -> &'static str {
-    match side {
-        Side::Client => "client",
-        Side::Server => "server",
     }
 }

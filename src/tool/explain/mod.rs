@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 use super::audit::{self, Request};
 use super::sibling;
 use crate::cli::tool::ExplainArgs;
-use crate::error::{Error, Kind, Result, Step};
-use crate::report::{Target, files};
+use crate::error::{Kind, Result};
 use crate::suite;
+use crate::tool::output::Output;
 
 mod claims;
 mod record;
@@ -28,22 +28,13 @@ pub use table::render;
 /// # Errors
 /// The options are no use, a run failed, or the document could not be written.
 pub fn run(args: &ExplainArgs) -> Result<u8> {
-    let target = args.json.as_deref().map(Target::from);
-    if let Some(target) = &target {
-        target.check()?;
-    }
+    let output = Output::open(args.json.as_deref())?;
     let story = Story::new(args)?;
     let explanation = tell(&story, suite::catch_signals()?);
-    if target != Some(Target::Stdout) && !explanation.scenes.is_empty() {
-        // Who closed the pipe has seen enough.
-        let _ = std::io::stdout().write_all(render(&explanation, suite::width()).as_bytes());
+    if !explanation.scenes.is_empty() {
+        output.show(|| render(&explanation, suite::width()));
     }
-    if let Some(target) = &target {
-        match target.write(to_json(&explanation)?.as_bytes()) {
-            Err(error) if !files::reader_gone(&error) => return Err(error),
-            _ => {}
-        }
-    }
+    output.write(&explanation)?;
     explanation.error.map_or(Ok(0), Err)
 }
 
@@ -81,10 +72,4 @@ fn act(story: &Story, explanation: &mut Explanation, signalled: &AtomicBool) -> 
 
 fn say(line: &str) {
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
-}
-
-fn to_json(explanation: &Explanation) -> Result<String> {
-    serde_json::to_string_pretty(explanation)
-        .map(|text| text + "\n")
-        .map_err(|error| Error::failed(Step::Output, format!("cannot write JSON: {error}")))
 }

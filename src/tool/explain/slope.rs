@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::gate::student;
 use crate::plan::{Side, Transport};
 use crate::result::{CpuUse, Document, ResultRow};
 
@@ -68,7 +69,7 @@ fn slope(runs: &[&Document], transport: Transport, end: Side) -> Option<Slope> {
     let rows: Vec<(&Document, &ResultRow)> =
         runs.iter().filter_map(|run| Some((*run, largest(run, transport)?))).collect();
     let softirq =
-        rows.iter().map(|(_, row)| softirq_per_message(used(row, end)?)).collect::<Option<Vec<_>>>();
+        rows.iter().map(|(_, row)| softirq_per_message(row.cpu.of(end)?)).collect::<Option<Vec<_>>>();
     let resting =
         rows.iter().map(|(run, row)| resting_per_message(run, row, end)).collect::<Option<Vec<_>>>();
     Some(Slope {
@@ -88,36 +89,23 @@ fn slope(runs: &[&Document], transport: Transport, end: Side) -> Option<Slope> {
 /// Size in bytes and CPU time a message in ns.
 fn points(run: &Document, transport: Transport, end: Side) -> Vec<(f64, f64)> {
     let rows = run.results.iter().filter(|row| row.transport == transport);
-    rows.filter_map(|row| Some((row.size_bytes as f64, used(row, end)?.ns_per_message?))).collect()
-}
-
-fn used(row: &ResultRow, end: Side) -> Option<&CpuUse> {
-    match end {
-        Side::Client => row.cpu.client.as_ref(),
-        Side::Server => row.cpu.server.as_ref(),
-    }
+    rows.filter_map(|row| Some((row.size_bytes as f64, row.cpu.of(end)?.ns_per_message?))).collect()
 }
 
 fn largest(run: &Document, transport: Transport) -> Option<&ResultRow> {
     run.results.iter().filter(|row| row.transport == transport).max_by_key(|row| row.size_bytes)
 }
 
-/// Messages of the phase that an end's CPU was counted over.
-fn messages(used: &CpuUse) -> Option<f64> {
-    Some(used.cpu_ns? as f64 / used.ns_per_message.filter(|ns| *ns > 0.0)?)
-}
-
 fn softirq_per_message(used: &CpuUse) -> Option<f64> {
     let machine = used.machine?;
-    Some((machine.softirq_ns + machine.irq_ns) as f64 / messages(used)?)
+    used.each(Some(machine.softirq_ns + machine.irq_ns))
 }
 
 fn resting_per_message(run: &Document, row: &ResultRow, end: Side) -> Option<f64> {
-    let ends = [&run.local, &run.remote];
-    let resting = ends.into_iter().flatten().find(|facts| facts.side == end)?.idle_machine?;
-    let used = used(row, end)?;
+    let resting = run.end(end)?.idle_machine?;
+    let used = row.cpu.of(end)?;
     let share = (resting.softirq_ns + resting.irq_ns) as f64 / resting.window_s;
-    Some(share * used.machine?.window_s / messages(used)?)
+    Some(share * used.machine?.window_s / used.messages()?)
 }
 
 /// The slope of the least squares line through the points of a run.
@@ -138,13 +126,11 @@ fn mean(values: &[f64]) -> f64 {
 
 /// The 95 % interval of the mean of so many runs.
 fn interval(each: &[f64]) -> Option<[f64; 2]> {
-    /// Student's t for 97.5 %, from two degrees of freedom on; beyond the table it is hardly less.
-    const T: [f64; 9] = [4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
     let runs = each.len();
     if runs < 3 {
         return None;
     }
-    let t = T[(runs - 3).min(T.len() - 1)];
+    let t = student::quantile(0.95, runs - 1);
     let centre = mean(each);
     let variance = each.iter().map(|slope| (slope - centre).powi(2)).sum::<f64>() / (runs - 1) as f64;
     let half = t * (variance / runs as f64).sqrt();
@@ -170,8 +156,13 @@ mod tests {
     fn the_interval_is_students() {
         assert_eq!(interval(&[1.0, 1.0]), None);
         let [low, high] = interval(&[1.0, 2.0, 3.0]).unwrap();
-        // t(2) = 4.303, standard deviation 1.
-        assert!((low - (2.0 - 4.303 / 3f64.sqrt())).abs() < 1e-9 && (low + high - 4.0).abs() < 1e-9);
+        // Of two degrees of freedom it has a closed form; the standard deviation is 1.
+        let t = 0.95 / (2.0 * 0.975 * 0.025f64).sqrt();
+        assert!(
+            (t - 4.303).abs() < 5e-4
+                && (low - (2.0 - t / 3f64.sqrt())).abs() < 1e-9
+                && (low + high - 4.0).abs() < 1e-9
+        );
     }
 
     fn slope(interval: Option<[f64; 2]>) -> Slope {

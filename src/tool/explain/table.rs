@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::claims::{Claim, Verdict};
 use super::record::Explanation;
-use crate::plan::{Side, Transport, Wait};
+use crate::plan::{Transport, Wait};
 use crate::report::numbers::significant;
 use crate::report::text::{labelled, wrap};
 use crate::result::{Document, ResultRow};
@@ -45,7 +45,7 @@ pub fn render(told: &Explanation, width: Option<usize>) -> String {
                 Some([low, high]) => format!("{} .. {}", cell(Some(low)), cell(Some(high))),
                 None => "-".into(),
             };
-            let of = format!("{} {}", name(slope.transport), end(slope.end));
+            let of = format!("{} {}", slope.transport.name(), slope.end.name());
             let (each, most) = (cell(Some(slope.ns_per_byte)), cell(Some(slope.largest_ns)));
             out += &format!("  {of:<12}{each:>9}{interval:>22}{most:>11}\n");
         }
@@ -161,20 +161,6 @@ fn way(transport: Transport, wait: Wait) -> &'static str {
         (Transport::Rdma, Wait::Events) => "rdma events",
         (Transport::Tcp, Wait::Busy) => "tcp spinning",
         (Transport::Tcp, Wait::Events) => "tcp blocking",
-    }
-}
-
-fn name(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Rdma => "rdma",
-        Transport::Tcp => "tcp",
-    }
-}
-
-fn end(side: Side) -> &'static str {
-    match side {
-        Side::Client => "client",
-        Side::Server => "server",
     }
 }
 

@@ -1,7 +1,9 @@
 //! The schemas of `docs`, as readers of documents use them and as this suite does, which knows every key.
 
+use std::collections::BTreeSet;
+
 use jsonschema::Validator;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 pub fn schema() -> Value {
     serde_json::from_str(include_str!("../../../docs/result.schema.json")).expect("the schema is JSON")
@@ -76,4 +78,46 @@ fn close(schema: &mut Value) {
 /// What is wrong with a document, with the place of each error.
 pub fn errors(validator: &Validator, value: &Value) -> Vec<String> {
     validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect()
+}
+
+/// Reads a document, holds it to its schema, and each `null` of it to an entry in `missing`, but for those keys of an object
+/// that `may_be_null` lets go.
+#[track_caller]
+pub fn explained(text: &str, schema: Value, may_be_null: fn(&Map<String, Value>, &str) -> bool) -> Value {
+    let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    let errors = errors(&strict(schema), &value);
+    assert!(errors.is_empty(), "{errors:#?} in {text}");
+    let mut nulls = BTreeSet::new();
+    collect_nulls(&value, "", may_be_null, &mut nulls);
+    let missing = value["missing"].as_array().expect("a list");
+    let path = |entry: &Value| entry["path"].as_str().expect("a path").to_owned();
+    let explained: BTreeSet<String> = missing.iter().map(path).collect();
+    assert_eq!(explained, nulls, "what is null, and what is explained");
+    value
+}
+
+fn collect_nulls(
+    value: &Value,
+    path: &str,
+    may_be_null: fn(&Map<String, Value>, &str) -> bool,
+    nulls: &mut BTreeSet<String>,
+) {
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map {
+                if !(inner.is_null() && may_be_null(map, key)) {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    collect_nulls(inner, &path, may_be_null, nulls);
+                }
+            }
+        }
+        Value::Array(items) => {
+            let each = items.iter().enumerate();
+            each.for_each(|(index, inner)| {
+                collect_nulls(inner, &format!("{path}[{index}]"), may_be_null, nulls)
+            });
+        }
+        Value::Null => drop(nulls.insert(path.into())),
+        _ => {}
+    }
 }
