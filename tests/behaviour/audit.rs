@@ -118,6 +118,7 @@ fn a_table_is_shown_without_times() {
 fn options_of_one_path_do_not_stop_the_run_of_the_other() {
     let audit = audited("send_bw --loopback -d emu0 -c UD --events -n 200 --tcp-sndbuf 64k");
     let command = |run| at(&audit, &format!("/runs/{run}/command")).to_string();
+    assert_eq!(at(&audit, "/runs/0/command/0"), "send_bw", "as typed, and not where it lies");
     assert!(command(0).contains("UD") && !command(0).contains("sndbuf"), "{}", command(0));
     assert!(!command(1).contains("UD") && command(1).contains("sndbuf"), "{}", command(1));
     assert_eq!(number(&audit, "/test/size_bytes"), 1024.0);

@@ -41,6 +41,9 @@ fn the_whole_story_is_told_and_nothing_is_claimed_of_an_emulated_device() {
     let document: Value =
         serde_json::from_str(&std::fs::read_to_string(&json).expect("it is there")).expect("JSON");
     valid(&document);
+    for scene in at(&document, "/scenes").as_array().expect("a list") {
+        assert!(!text(scene, "/document/command/0").contains('/'), "as typed, and not where it lies");
+    }
     for part in ["rdma polling", "tcp blocking", "1. ", "2. ", "3. ", "4. ", "5. ", "6. ", "WITHHELD  "] {
         assert!(run.stdout.contains(part), "no {part} in {}", run.stdout);
     }

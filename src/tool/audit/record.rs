@@ -217,7 +217,7 @@ impl Audit {
         });
         self.runs.push(AuditedRun {
             transport: row.transport,
-            command: document.command.clone(),
+            command: as_typed(&document.command),
             client,
             server,
         });
@@ -227,6 +227,12 @@ impl Audit {
     fn miss(&mut self, path: String, reason: String) {
         self.missing.push(Missing { path, reason });
     }
+}
+
+/// strace was given the whole path of the test; where that lies on this machine is nothing for a document.
+fn as_typed(command: &[String]) -> Vec<String> {
+    let name = |program: &String| program.rsplit('/').next().unwrap_or_default().to_owned();
+    command.first().map(name).into_iter().chain(command.iter().skip(1).cloned()).collect()
 }
 
 fn audited(device: &Device) -> AuditedDevice {
