@@ -10,5 +10,9 @@ $b/verbmark devices > $out/devices.txt
 $b/verbmark devices --json $out/devices.json
 $b/reg_mr_lat -d rxe0 -s 4k,64k,1M,16M -n 100 --json $out/reg_mr_lat.json > $out/reg_mr_lat.txt
 for test in send_lat write_lat write_imm_lat read_lat; do $b/$test --loopback -d rxe0 --no-tcp -s 4k -n 2000 --json $out/$test.json > $out/$test.txt; done
-$b/verbmark explain --loopback -d rxe0 --json $out/explain.json > $out/explain.txt
+$b/verbmark serve -d rxe0 2> $out/serve.txt &
+sleep 3
+$b/verbmark explain 10.7.0.1 -d rxe0 -D 50ms --json $out/explain.json > $out/explain.txt
+kill $!
+wait $!
 uname -r > $out/guest.txt
