@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// Every metric with its units, for who mistyped one.
 const METRICS: &str = "metrics: min, p50, p90, p99, p99.9, p99.99, max, mean in ns, us or ms; bw in Gbps, MBps, GiBps or \
                        %link; rate in /s, k/s or M/s; cpu.client, cpu.server in ns a message; any of them with tcp. before \
@@ -34,25 +36,31 @@ pub enum Of {
     Ratio,
 }
 
-/// What a limit is about. Latencies are divided as they are displayed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a limit, or a comparison, is about. Latencies are divided as they are displayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum Quantity {
     Min,
     P50,
     P90,
     P99,
+    #[serde(rename = "p99.9")]
     P99_9,
+    #[serde(rename = "p99.99")]
     P99_99,
     Max,
     Mean,
     /// Payload bytes a second.
+    #[serde(rename = "bw")]
     Bandwidth,
     /// Messages a second.
     Rate,
     /// CPU time of the client's threads for a message.
+    #[serde(rename = "cpu.client")]
     CpuClient,
     /// Of the server's.
+    #[serde(rename = "cpu.server")]
     CpuServer,
 }
 
@@ -116,8 +124,14 @@ impl Quantity {
         }
     }
 
-    fn named(name: &str) -> Option<Self> {
+    /// The quantity of a name.
+    pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, quantity)| *quantity)
+    }
+
+    /// Its name, in options and in documents.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, quantity)| *quantity == self).map_or("", |(name, _)| name)
     }
 }
 

@@ -70,8 +70,8 @@ pub struct Change {
     /// What was varied, for people.
     #[serde(skip)]
     pub point: Point,
-    /// Name of the metric.
-    pub metric: &'static str,
+    /// What changed.
+    pub metric: Quantity,
     /// Unit of the medians.
     pub unit: &'static str,
     /// The direction that is an improvement.
@@ -99,6 +99,13 @@ pub struct Change {
 pub enum Better {
     Lower,
     Higher,
+}
+
+impl Better {
+    /// That of a metric.
+    pub fn of(metric: Quantity) -> Self {
+        if metric.class().higher_is_worse() { Self::Lower } else { Self::Higher }
+    }
 }
 
 /// The runs of a side.
@@ -291,17 +298,12 @@ fn points(a: &TestRuns, b: &TestRuns, test: &str, compared: &mut Compared) {
 }
 
 fn metrics(a: &PointRuns, b: &PointRuns, test: &str) -> Vec<Change> {
-    let both = a.metrics.iter().filter_map(|(metric, quantity, first)| {
-        let (_, _, second) = b.metrics.iter().find(|(name, ..)| name == metric)?;
-        Some((*metric, *quantity, first, second))
+    let both = a.metrics.iter().filter_map(|(metric, first)| {
+        let (_, second) = b.metrics.iter().find(|(other, _)| other == metric)?;
+        Some((*metric, first, second))
     });
-    both.map(|(metric, quantity, first, second)| {
-        let (unit, better) = match quantity {
-            Quantity::Bandwidth => ("bytes_per_s", Better::Higher),
-            Quantity::Rate => ("messages_per_s", Better::Higher),
-            Quantity::CpuClient | Quantity::CpuServer => ("ns_per_message", Better::Lower),
-            _ => ("ns", Better::Lower),
-        };
+    both.map(|(metric, first, second)| {
+        let better = Better::of(metric);
         let found = ratio(first, second, better);
         Change {
             test: test.into(),
@@ -310,7 +312,7 @@ fn metrics(a: &PointRuns, b: &PointRuns, test: &str) -> Vec<Change> {
             size_bytes: a.point.size_bytes,
             point: a.point,
             metric,
-            unit,
+            unit: metric.unit(),
             better,
             a: summary(first),
             b: summary(second),

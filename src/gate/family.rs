@@ -31,7 +31,8 @@ pub fn overall(judgements: &[Judgement]) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gate::{Code, Metric};
+    use crate::gate::Code;
+    use crate::result::Quantity;
 
     #[test]
     fn more_metrics_must_be_surer_each() {
@@ -43,11 +44,11 @@ mod tests {
 
     #[test]
     fn the_worst_that_decides_is_the_verdict_of_the_job() {
-        let found = |verdict, metric: Metric| {
+        let found = |verdict, metric: Quantity| {
             Judgement::without(&metric.rule(10.0).unwrap(), verdict, Code::Mismatch, "")
         };
         let of = |verdicts: &[Verdict]| {
-            overall(&verdicts.iter().map(|&verdict| found(verdict, Metric::P50)).collect::<Vec<_>>())
+            overall(&verdicts.iter().map(|&verdict| found(verdict, Quantity::P50)).collect::<Vec<_>>())
         };
         use Verdict::*;
         assert_eq!(of(&[Pass, Pass]), Pass);
@@ -56,8 +57,8 @@ mod tests {
         assert_eq!(of(&[Inconclusive, NotComparable]), NotComparable);
         assert_eq!(of(&[NotComparable, Invalid]), Invalid);
         assert_eq!(of(&[Invalid, Regression, Pass]), Regression);
-        let advisory = found(Regression, Metric::P999);
-        assert_eq!(overall(&[advisory.clone(), found(Pass, Metric::P50)]), Pass);
+        let advisory = found(Regression, Quantity::P99_9);
+        assert_eq!(overall(&[advisory.clone(), found(Pass, Quantity::P50)]), Pass);
         assert_eq!(overall(&[advisory]), Inconclusive);
         assert_eq!(overall(&[]), NotComparable);
     }

@@ -90,13 +90,7 @@ fn at(document: &Document, limit: &LimitSpec, row: &ResultRow) -> LimitResult {
 
 /// The unit of a limit's value in documents.
 fn unit(limit: &LimitSpec) -> &'static str {
-    match (limit.of, limit.quantity) {
-        (Of::Ratio, _) => "ratio",
-        (_, Quantity::Bandwidth) => "bytes_per_s",
-        (_, Quantity::Rate) => "messages_per_s",
-        (_, Quantity::CpuClient | Quantity::CpuServer) => "ns_per_message",
-        _ => "ns",
-    }
+    if limit.of == Of::Ratio { "ratio" } else { limit.quantity.unit() }
 }
 
 /// A value of one row, or why there is none.

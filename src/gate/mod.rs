@@ -13,11 +13,13 @@
 //! * [`limit`]: one run held to fixed bounds.
 //! * [`compare`]: recorded runs side by side, as far as they are comparable: [`recorded`], [`fingerprint`], [`sample`],
 //!   [`many`].
+//! * [`document`]: what a whole job found.
 //!
 //! `docs/gating.md` says why this rule, and how often it errs by simulation.
 
 pub mod baseline;
 pub mod compare;
+pub mod document;
 pub mod family;
 pub mod fingerprint;
 pub mod limit;
@@ -35,7 +37,7 @@ pub mod verdict;
 
 pub use baseline::judge_sitting;
 pub use family::overall;
-pub use metric::{Class, Metric};
+pub use metric::Class;
 pub use order::{Arm, order};
 pub use rule::{Rule, judge};
 pub use verdict::{Code, Judgement, Reason, Verdict};

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::gate::Class;
 use crate::result::{
     Bandwidth, Basis, Buffers, Device, Point, Process, Quantity, SCHEMA, Shape, Side, Status, TcpEnd,
     TestRecord, Tool, Transport,
@@ -98,6 +99,7 @@ struct RecordedLatency {
     min: f64,
     p50: Option<f64>,
     p99: Option<f64>,
+    p99_9: Option<f64>,
     max: f64,
 }
 
@@ -222,37 +224,38 @@ impl RecordedRow {
             (Shape::Latency, ..) => return untrusted("a latency test without a latency"),
             (Shape::Bandwidth, ..) => return untrusted("a bandwidth test without a bandwidth"),
         }
-        for (name, _, value) in self.values() {
-            let is_cost = matches!(name, "cpu.client" | "cpu.server");
-            let is_possible = POSSIBLE.contains(&value) || value == 0.0 && is_cost;
+        for (quantity, value) in self.values() {
+            let is_possible = POSSIBLE.contains(&value) || value == 0.0 && quantity.class() == Class::Cost;
             if !is_possible {
+                let name = quantity.name();
                 return untrusted(&format!("{name} is {value}, which nothing can measure"));
             }
         }
         Ok(())
     }
 
-    /// What is compared of it, as far as it has it: name, quantity and value in the unit of documents.
-    pub fn values(&self) -> impl Iterator<Item = (&'static str, Quantity, f64)> {
+    /// What is compared of it, as far as it has it, in the unit of documents.
+    pub fn values(&self) -> impl Iterator<Item = (Quantity, f64)> {
         let latency = self.latency_ns.as_ref();
         let bandwidth = self.bandwidth.as_ref();
         let cpu = |end: &Option<Spent>| end.as_ref().and_then(|end| end.ns_per_message);
         [
-            ("p50", Quantity::P50, latency.and_then(|latency| latency.p50)),
-            ("p99", Quantity::P99, latency.and_then(|latency| latency.p99)),
-            ("bw", Quantity::Bandwidth, bandwidth.and_then(|bandwidth| bandwidth.bytes_per_s)),
-            ("rate", Quantity::Rate, bandwidth.and_then(|bandwidth| bandwidth.messages_per_s)),
-            ("cpu.client", Quantity::CpuClient, cpu(&self.cpu.client)),
-            ("cpu.server", Quantity::CpuServer, cpu(&self.cpu.server)),
+            (Quantity::P50, latency.and_then(|latency| latency.p50)),
+            (Quantity::P99, latency.and_then(|latency| latency.p99)),
+            (Quantity::P99_9, latency.and_then(|latency| latency.p99_9)),
+            (Quantity::Bandwidth, bandwidth.and_then(|bandwidth| bandwidth.bytes_per_s)),
+            (Quantity::Rate, bandwidth.and_then(|bandwidth| bandwidth.messages_per_s)),
+            (Quantity::CpuClient, cpu(&self.cpu.client)),
+            (Quantity::CpuServer, cpu(&self.cpu.server)),
         ]
         .into_iter()
-        .filter_map(|(name, quantity, value)| Some((name, quantity, value?)))
+        .filter_map(|(quantity, value)| Some((quantity, value?)))
     }
 }
 
 impl RecordedLatency {
     fn is_ordered(&self) -> bool {
-        let known = [Some(self.min), self.p50, self.p99, Some(self.max)];
+        let known = [Some(self.min), self.p50, self.p99, self.p99_9, Some(self.max)];
         let known: Vec<f64> = known.into_iter().flatten().collect();
         known.windows(2).all(|pair| pair[0] <= pair[1] * (1.0 + BLUR))
     }

@@ -13,11 +13,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Step};
-use crate::gate::metric::Metric;
 use crate::gate::rank::MOST_RUNS;
 use crate::gate::shift::{Shift, fewest_runs, median, shift};
 use crate::gate::student;
 use crate::gate::verdict::{Code, Judgement, Verdict};
+use crate::result::Quantity;
 
 /// Pairs of runs before the first look.
 pub const FIRST_LOOK: usize = 6;
@@ -36,7 +36,7 @@ const PLAUSIBLE: std::ops::RangeInclusive<f64> = 1e-9..=1e18;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
     /// What is compared.
-    pub metric: Metric,
+    pub metric: Quantity,
     /// Change that is no regression, as a share, from 0 up to 1.
     pub tolerance: f64,
     /// Worsening that a pass rules out, as a share, above the tolerance; of a rate below 1.
@@ -53,7 +53,7 @@ pub struct Rule {
 
 impl Rule {
     /// A rule with an error of 0.5 % a verdict, from six runs of each arm on, without a floor.
-    pub fn new(metric: Metric, tolerance: f64, must_detect: f64) -> Self {
+    pub fn new(metric: Quantity, tolerance: f64, must_detect: f64) -> Self {
         Self {
             metric,
             tolerance,

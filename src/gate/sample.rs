@@ -49,8 +49,8 @@ pub struct PointRuns {
     pub transport: Transport,
     /// What was varied.
     pub point: Point,
-    /// Its metrics by name: a number for each run that has it.
-    pub metrics: Vec<(&'static str, Quantity, Vec<f64>)>,
+    /// Its metrics: a number for each run that has it.
+    pub metrics: Vec<(Quantity, Vec<f64>)>,
 }
 
 /// Each field and its values in the order met, of which there is one at least.
@@ -144,10 +144,10 @@ impl TestRuns {
                 });
             }
             let metrics = &mut self.points[index].metrics;
-            for (name, quantity, value) in row.values() {
-                match metrics.iter_mut().find(|(known, ..)| *known == name) {
-                    Some((_, _, values)) => values.push(value),
-                    None => metrics.push((name, quantity, vec![value])),
+            for (quantity, value) in row.values() {
+                match metrics.iter_mut().find(|(known, _)| *known == quantity) {
+                    Some((_, values)) => values.push(value),
+                    None => metrics.push((quantity, vec![value])),
                 }
             }
         }

@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gate::metric::Metric;
 use crate::gate::rule::Rule;
+use crate::result::Quantity;
 
 /// What became of a metric, or of a whole job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Better by more than the tolerance, surely.
@@ -84,7 +84,7 @@ pub struct Reason {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// What was compared.
-    pub metric: Metric,
+    pub metric: Quantity,
     /// What was found.
     pub verdict: Verdict,
     /// The verdict is shown and decides nothing.

@@ -4,7 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::gate::rank::p_value;
-use crate::gate::{Judgement, Metric, Rule, Verdict, judge, judge_sitting};
+use crate::gate::{Judgement, Rule, Verdict, judge, judge_sitting};
+use crate::result::Quantity;
 
 /// Runs of one arm: around 1 us, with ties.
 fn runs() -> impl Strategy<Value = Vec<f64>> {
@@ -12,11 +13,11 @@ fn runs() -> impl Strategy<Value = Vec<f64>> {
     vec(value, 3..=16)
 }
 
-fn metric() -> impl Strategy<Value = Metric> {
-    prop::sample::select(Metric::ALL.to_vec())
+fn metric() -> impl Strategy<Value = Quantity> {
+    prop::sample::select(Quantity::GATED.to_vec())
 }
 
-fn rule(metric: Metric) -> Rule {
+fn rule(metric: Quantity) -> Rule {
     Rule { minimum_runs: 5, ..Rule::new(metric, 0.02, 0.10) }
 }
 
@@ -61,7 +62,7 @@ proptest! {
     fn a_slower_run_never_makes_the_verdict_better(
         a in runs(), b in runs(), which in any::<prop::sample::Index>(), factor in 1.0..2.0_f64, floor in 0.0..50.0_f64,
     ) {
-        let rule = Rule { floor, ..rule(Metric::P50) };
+        let rule = Rule { floor, ..rule(Quantity::P50) };
         let mut worse = b.clone();
         worse[which.index(b.len())] *= factor;
         let (before, after) = (judge(&rule, &a, &b, true)?, judge(&rule, &a, &worse, true)?);
@@ -95,5 +96,5 @@ proptest! {
 }
 
 fn rule_of_rate() -> Rule {
-    rule(Metric::Throughput)
+    rule(Quantity::Bandwidth)
 }

@@ -4,9 +4,10 @@
 use crate::gate::family::confidence;
 use crate::gate::rule::{FIRST_LOOK, LAST_LOOK};
 use crate::gate::{
-    Arm, Judgement, Metric, Rule, Verdict, judge, judge_sitting, order, overall, rank,
+    Arm, Judgement, Rule, Verdict, judge, judge_sitting, order, overall, rank,
     shift::{median, shift},
 };
+use crate::result::Quantity;
 
 const TRIALS: usize = 20_000;
 
@@ -81,7 +82,7 @@ impl Machine {
 }
 
 fn p50() -> Rule {
-    Metric::P50.rule(10.0).unwrap()
+    Quantity::P50.rule(10.0).unwrap()
 }
 
 /// Six pairs, and fifteen if those do not end it.

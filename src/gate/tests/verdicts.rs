@@ -1,7 +1,8 @@
 //! Single verdicts, their reasons and their lines.
 
 use crate::error::Kind;
-use crate::gate::{Code, Judgement, Metric, Rule, Verdict, judge, judge_sitting};
+use crate::gate::{Code, Judgement, Rule, Verdict, judge, judge_sitting};
+use crate::result::Quantity;
 
 /// Runs around `center`, a per mille apart.
 fn around(center: f64, runs: usize) -> Vec<f64> {
@@ -9,7 +10,7 @@ fn around(center: f64, runs: usize) -> Vec<f64> {
 }
 
 fn p50() -> Rule {
-    Metric::P50.rule(10.0).unwrap()
+    Quantity::P50.rule(10.0).unwrap()
 }
 
 #[test]
@@ -25,7 +26,7 @@ fn a_verdict_is_the_place_of_the_interval() {
         let found = judge(&p50(), &around(5000.0, 15), &around(5000.0 * factor, 15), true).unwrap();
         assert_eq!(found.verdict, verdict, "{factor}: {found:?}");
         // Of a rate the same change is the opposite.
-        let rate = Metric::MsgRate.rule(10.0).unwrap();
+        let rate = Quantity::Rate.rule(10.0).unwrap();
         let found = judge(&rate, &around(5000.0 * factor, 15), &around(5000.0, 15), true).unwrap();
         assert_eq!(found.verdict, verdict, "{factor}: {found:?}");
     }
@@ -33,7 +34,7 @@ fn a_verdict_is_the_place_of_the_interval() {
 
 #[test]
 fn a_share_of_a_rate_is_what_it_lost() {
-    let rate = Rule { tolerance: 0.5, ..Metric::Throughput.rule(10.0).unwrap() };
+    let rate = Rule { tolerance: 0.5, ..Quantity::Bandwidth.rule(10.0).unwrap() };
     let rate = Rule { must_detect: 0.9, ..rate };
     for (factor, verdict) in
         [(0.52, Verdict::Pass), (0.48, Verdict::Regression), (1.48, Verdict::Pass), (1.52, Verdict::Improved)]
@@ -114,7 +115,7 @@ fn a_rule_out_of_range_is_a_usage_error_with_its_value() {
         (Rule { confidence: 99.0, ..p50() }, "confidence of p50 is 99: it must be 0.5 or more and below 1"),
         (Rule { minimum_runs: 2, ..p50() }, "minimum of runs of p50 is 2: it must be 3 to 40"),
         (
-            Rule::new(Metric::Throughput, 0.02, 1.0),
+            Rule::new(Quantity::Bandwidth, 0.02, 1.0),
             "must-detect of throughput is 1: it must be above the tolerance and below 1",
         ),
     ] {
@@ -160,7 +161,7 @@ fn a_line_says_what_how_sure_and_what_next() {
         "REGRESSION  send_lat rc 64 B p50  2.31 us -> 2.58 us  +11.7% [99% CI +11.1..+12.2]  tolerance 2%  n=15+15  \
          run CV 0.4%"
     );
-    let rate = Metric::Throughput.rule(10.0).unwrap();
+    let rate = Quantity::Bandwidth.rule(10.0).unwrap();
     let wide: Vec<f64> = (0..15).map(|i| 5e9 * (1.0 + 0.03 * f64::from(i % 7))).collect();
     assert_eq!(
         line(&rate, &wide, &around(5.1e9, 15)),

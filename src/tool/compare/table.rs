@@ -176,7 +176,7 @@ fn metric(change: &Change) -> (String, f64) {
         "messages_per_s" => ("Mmsg/s", 1e-6),
         _ => ("ns/msg", 1.0),
     };
-    (format!("{} {unit}", change.metric), scale)
+    (format!("{} {unit}", change.metric.name()), scale)
 }
 
 /// A ratio as a change in percent: `+11.7 %`.
