@@ -12,6 +12,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use crate::units::{parse_duration, parse_size};
 
 mod durations;
+mod gate;
 mod limit;
 mod rates;
 pub mod registration;

@@ -9,6 +9,7 @@ use clap_complete::Shell;
 
 use super::EndpointArgs;
 use super::durations::parse_positive_duration;
+pub use super::gate::{GateArgs, GateArms, GateMeasuring, GateOutput};
 
 /// The options of `verbmark`.
 #[derive(Debug, Clone, Parser)]
@@ -16,11 +17,11 @@ use super::durations::parse_positive_duration;
     name = "verbmark",
     version,
     about = "What belongs to RDMA tests: devices, a look at the machine, a server of all of them, audits, explanations, \
-             reports, comparisons",
+             reports, comparisons, gates",
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = "Exit status: 0 as asked, 2 usage, 3 a warning of doctor --strict, 4 not comparable, 5 failed, 130 a test \
-                  that was served was cut short by a signal."
+    after_help = "Exit status: 0 as asked, 1 a gate failed, 2 usage, 3 a warning of doctor --strict or an inconclusive gate \
+                  --strict, 4 not comparable, 5 failed, 130 interrupted."
 )]
 pub struct ToolArgs {
     /// What to do.
@@ -50,6 +51,9 @@ pub enum Task {
     /// Show by how much runs differ from others: files or directories of recorded runs side by side, where they are
     /// comparable
     Compare(CompareArgs),
+
+    /// Decide whether a candidate is slower than a baseline, for a CI job: in turns, against stored sittings, or by limits
+    Gate(GateArgs),
 
     /// Serve any test to any client, one after the other, until stopped by SIGINT or SIGTERM
     Serve(ServeArgs),

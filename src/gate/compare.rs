@@ -141,32 +141,79 @@ pub enum Reason {
     Zero,
 }
 
+/// Two sides beside each other.
+#[derive(Debug, Clone, Default)]
+pub struct Beside<'a> {
+    /// Hard fields that differ, and whether they may.
+    pub mismatches: Vec<Mismatch>,
+    /// Soft fields that differ.
+    pub differences: Vec<Mismatch>,
+    /// What is on one side only.
+    pub uncompared: Vec<Uncompared>,
+    /// Each point of both sides.
+    pub points: Vec<Shared<'a>>,
+    /// An end used the emulated device.
+    pub is_emulated: bool,
+    /// An end was compiled without optimisation.
+    pub is_unoptimised: bool,
+}
+
+/// A point that both sides have.
+#[derive(Debug, Clone)]
+pub struct Shared<'a> {
+    /// The binary, with the options that tell it from other tests of this binary.
+    pub test: String,
+    /// The runs of the first side.
+    pub a: &'a PointRuns,
+    /// Of the other side.
+    pub b: &'a PointRuns,
+}
+
+impl Beside<'_> {
+    /// No hard field that must not differ does.
+    pub fn is_comparable(&self) -> bool {
+        self.mismatches.iter().all(|mismatch| mismatch.allowed)
+    }
+}
+
+/// Lays two sides beside each other, each with a run at least. `is_allowed` says of a hard field and its values on either
+/// side whether they may differ.
+pub fn beside<'a>(
+    a: &'a Runs,
+    b: &'a Runs,
+    is_allowed: impl Fn(&Field, &[Met], &[Met]) -> bool,
+) -> Beside<'a> {
+    let mut beside = Beside::default();
+    for (first, second) in pairs(a, b, &mut beside.uncompared) {
+        beside.mismatches.extend(options_that_differ(first, second).into_iter().map(
+            |(field, of_a, of_b)| {
+                let met = |value, test: &TestRuns| vec![Met { value, file: test.first_file.clone() }];
+                let (of_a, of_b) = (met(of_a, first), met(of_b, second));
+                let allowed = is_allowed(&field, &of_a, &of_b);
+                mismatch(first, &field, of_a, of_b, allowed)
+            },
+        ));
+        beside.mismatches.extend(differing(first, &first.environment, &second.environment, &is_allowed));
+        beside.differences.extend(differing(first, &first.soft, &second.soft, |_, _, _| true));
+        beside.is_emulated |= first.is_emulated || second.is_emulated;
+        beside.is_unoptimised |= first.is_unoptimised || second.is_unoptimised;
+        points(first, second, &first.name_among(&a.tests), &mut beside);
+    }
+    if beside.points.is_empty() && beside.is_comparable() {
+        beside.mismatches.extend(nothing_in_common(a, b));
+    }
+    beside
+}
+
 /// Compares two sides, each with a run at least. `allowed` names hard fields that may differ.
 pub fn compare(a: &Runs, b: &Runs, allowed: &[String]) -> Compared {
-    let mut compared = Compared::default();
-    let pairs = pairs(a, b, &mut compared.uncompared);
-    for &(a, b) in &pairs {
-        let is_allowed = |field: &Field| allowed.iter().any(|name| *name == field.name);
-        compared.mismatches.extend(options_that_differ(a, b).into_iter().map(|(field, of_a, of_b)| {
-            let met = |value, test: &TestRuns| vec![Met { value, file: test.first_file.clone() }];
-            mismatch(a, &field, met(of_a, a), met(of_b, b), is_allowed(&field))
-        }));
-        compared.mismatches.extend(differing(a, &a.environment, &b.environment, is_allowed));
-        compared.differences.extend(differing(a, &a.soft, &b.soft, |_| true));
-        compared.is_emulated |= a.is_emulated || b.is_emulated;
-        compared.is_unoptimised |= a.is_unoptimised || b.is_unoptimised;
-    }
-    if compared.mismatches.iter().any(|mismatch| !mismatch.allowed) {
-        return compared;
-    }
-    for (first, second) in pairs {
-        let test = name(first, &a.tests);
-        points(first, second, &test, &mut compared);
-    }
-    if compared.changes.is_empty() {
-        compared.mismatches.extend(nothing_in_common(a, b));
-    }
-    compared
+    let beside = beside(a, b, |field, _, _| allowed.iter().any(|name| *name == field.name));
+    let changes = match beside.is_comparable() {
+        true => beside.points.iter().flat_map(|point| metrics(point.a, point.b, &point.test)).collect(),
+        false => Vec::new(),
+    };
+    let Beside { mismatches, differences, uncompared, is_emulated, is_unoptimised, .. } = beside;
+    Compared { mismatches, differences, uncompared, changes, is_emulated, is_unoptimised }
 }
 
 /// The tests of both sides that belong together. Those with the same options do; of the others, those of the same binary
@@ -192,25 +239,15 @@ fn pairs<'a>(
         let nearest = left.iter().enumerate().filter(|(_, of)| same_kind(of) || only_way);
         match nearest.min_by_key(|(_, of)| options_that_differ(of, test).len()).map(|(at, _)| at) {
             Some(at) => pairs.push((left.remove(at), test)),
-            None => uncompared.push(Uncompared { test: name(test, &b.tests), id: None, in_a: false }),
+            None => uncompared.push(Uncompared { test: test.name_among(&b.tests), id: None, in_a: false }),
         }
     }
     uncompared.extend(left.iter().map(|test| Uncompared {
-        test: name(test, &a.tests),
+        test: test.name_among(&a.tests),
         id: None,
         in_a: true,
     }));
     pairs
-}
-
-/// A binary, with the options in which its tests on this side differ.
-fn name(test: &TestRuns, all: &[TestRuns]) -> String {
-    let others: Vec<_> = all.iter().filter(|other| other.binary == test.binary).collect();
-    let differing = test.options.iter().filter(|(field, value)| {
-        others.iter().any(|other| other.option(&field.name) != Some(value.as_str()))
-    });
-    let options: Vec<_> = differing.map(|(field, value)| format!(" {} {value}", field.name)).collect();
-    format!("{}{}", test.binary, options.concat())
 }
 
 fn options_that_differ(a: &TestRuns, b: &TestRuns) -> Vec<(Field, String, String)> {
@@ -221,10 +258,15 @@ fn options_that_differ(a: &TestRuns, b: &TestRuns) -> Vec<(Field, String, String
 
 /// Fields that both sides have, with more than one value together. What only one has, as a device where the other
 /// measured TCP alone, stands behind no point of both.
-fn differing(test: &TestRuns, a: &Seen, b: &Seen, is_allowed: impl Fn(&Field) -> bool) -> Vec<Mismatch> {
+fn differing(
+    test: &TestRuns,
+    a: &Seen,
+    b: &Seen,
+    is_allowed: impl Fn(&Field, &[Met], &[Met]) -> bool,
+) -> Vec<Mismatch> {
     let both = a.0.iter().filter_map(|(field, a)| Some((field, a, b.0.get(field)?)));
     both.filter(|(_, a, b)| a.iter().chain(*b).any(|met| met.value != a[0].value))
-        .map(|(field, a, b)| mismatch(test, field, a.clone(), b.clone(), is_allowed(field)))
+        .map(|(field, a, b)| mismatch(test, field, a.clone(), b.clone(), is_allowed(field, a, b)))
         .collect()
 }
 
@@ -257,7 +299,7 @@ fn nothing_in_common(a: &Runs, b: &Runs) -> Option<Mismatch> {
 }
 
 /// Each point of both, and what only one of them has.
-fn points(a: &TestRuns, b: &TestRuns, test: &str, compared: &mut Compared) {
+fn points<'a>(a: &'a TestRuns, b: &'a TestRuns, test: &str, beside: &mut Beside<'a>) {
     // What may differ between the sides may differ between their points.
     let differ: Vec<_> = options_that_differ(a, b).into_iter().map(|(field, ..)| field.name).collect();
     let masked = |names: &[&str]| names.iter().any(|name| differ.iter().any(|field| field == name));
@@ -288,13 +330,13 @@ fn points(a: &TestRuns, b: &TestRuns, test: &str, compared: &mut Compared) {
     let only = |of: &PointRuns, in_a| Uncompared { test: test.into(), id: Some(of.id.clone()), in_a };
     for point in &a.points {
         match theirs.remove(&key(point)) {
-            Some(other) => compared.changes.extend(metrics(point, other, test)),
-            None => compared.uncompared.push(only(point, true)),
+            Some(other) => beside.points.push(Shared { test: test.into(), a: point, b: other }),
+            None => beside.uncompared.push(only(point, true)),
         }
     }
     let left =
         b.points.iter().filter(|point| theirs.get(&key(point)).is_some_and(|left| left.id == point.id));
-    compared.uncompared.extend(left.map(|point| only(point, false)));
+    beside.uncompared.extend(left.map(|point| only(point, false)));
 }
 
 fn metrics(a: &PointRuns, b: &PointRuns, test: &str) -> Vec<Change> {

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::compare::{Better, Mismatch};
+use super::family;
 use super::order::Arm;
 use super::verdict::{Judgement, Verdict};
 use crate::error::{Error, Kind};
@@ -127,6 +128,8 @@ pub struct TestEntry {
     pub runs_b: usize,
     /// Options and machine of the candidate: the hard fields, by name.
     pub fingerprint: BTreeMap<String, String>,
+    /// Why it was not measured to its end.
+    pub error: Option<Error>,
 }
 
 /// One metric of one point of one test.
@@ -147,7 +150,7 @@ pub struct Series {
     /// Metric, verdict, and the numbers behind it.
     #[serde(flatten)]
     pub judgement: Judgement,
-    /// One value a run of the baseline; a list for each sitting.
+    /// One value a run of the baseline. Against sittings a list for each, empty where it has none; else one list.
     pub values_a: Vec<Vec<f64>>,
     /// One value a run of the candidate.
     pub values_b: Vec<f64>,
@@ -248,8 +251,27 @@ impl Gate {
         }
     }
 
-    /// Series and limits that a job fails for, the worst first: regressions by how far they are, failed limits, then what
-    /// could not be judged.
+    /// Draws the conclusion: verdict and exit status.
+    pub fn conclude(&mut self, strict: bool) {
+        let of_limit = |limit: &LimitOutcome| match limit.result.verdict {
+            LimitVerdict::Pass => Verdict::Pass,
+            LimitVerdict::Fail => Verdict::Regression,
+            LimitVerdict::NotEvaluated => Verdict::Invalid,
+        };
+        let spoilt = self.tests.iter().filter(|test| test.error.is_some()).map(|_| Verdict::Invalid);
+        let others = self.limits.iter().map(of_limit).chain(spoilt);
+        let judged = family::overall(self.series.iter().map(|series| &series.judgement));
+        // What was not asked for is not missed.
+        let judged = Some(judged).filter(|_| !self.series.is_empty() || self.limits.is_empty());
+        self.verdict = family::worst(others.chain(judged)).unwrap_or(Verdict::NotComparable);
+        self.exit_status = match &self.error {
+            Some(error) => error.exit_status(),
+            None => self.verdict.exit_status(strict),
+        };
+    }
+
+    /// What a job fails for, the worst first: regressions by how far they are, failed limits, tests that could not be
+    /// measured, then what could not be judged.
     pub fn troubles(&self) -> Vec<Trouble<'_>> {
         let of_series = self.series.iter().filter(|series| !series.judgement.advisory);
         let of_series = of_series.filter_map(|series| {
@@ -266,7 +288,9 @@ impl Gate {
             LimitVerdict::Fail => Some((1, Trouble::Limit(limit))),
             LimitVerdict::NotEvaluated => Some((2, Trouble::Limit(limit))),
         });
-        let mut troubles: Vec<_> = of_series.chain(of_limits).collect();
+        let of_tests = self.tests.iter().filter(|test| test.error.is_some());
+        let of_tests = of_tests.map(|test| (2, Trouble::Test(test)));
+        let mut troubles: Vec<_> = of_series.chain(of_limits).chain(of_tests).collect();
         troubles.sort_by(|(one, a), (other, b)| one.cmp(other).then(b.size().total_cmp(&a.size())));
         troubles.into_iter().map(|(_, trouble)| trouble).collect()
     }
@@ -279,6 +303,8 @@ pub enum Trouble<'a> {
     Series(&'a Series),
     /// A limit.
     Limit(&'a LimitOutcome),
+    /// A test that could not be measured to its end.
+    Test(&'a TestEntry),
 }
 
 impl Trouble<'_> {
@@ -287,6 +313,8 @@ impl Trouble<'_> {
         match self {
             Self::Series(series) => series.judgement.ratio.map_or(0.0, |ratio| 100.0 * (ratio - 1.0).abs()),
             Self::Limit(limit) => limit.result.by_percent.unwrap_or(0.0),
+            // Before the metrics that it spoilt.
+            Self::Test(_) => f64::INFINITY,
         }
     }
 }

@@ -11,10 +11,20 @@ pub fn confidence(metrics: usize) -> f64 {
     1.0 - 0.01 * FEW as f64 / metrics.max(FEW) as f64
 }
 
-/// The verdict of a job: the first of these that any metric has that is not advisory. A regression stands whatever else
-/// went wrong; with none, a run that must not be trusted comes before one that cannot be compared. `Inconclusive` where
-/// all are advisory, `NotComparable` where there is none: a gate that compared nothing must not call that a pass.
-pub fn overall(judgements: &[Judgement]) -> Verdict {
+/// The verdict of a job: the worst that any metric has that is not advisory. `Inconclusive` where all are advisory,
+/// `NotComparable` where there is none: a gate that compared nothing must not call that a pass.
+pub fn overall<'a>(judgements: impl IntoIterator<Item = &'a Judgement>) -> Verdict {
+    let mut is_any = false;
+    let judgements = judgements.into_iter().inspect(|_| is_any = true);
+    let deciding = judgements.filter(|found| !found.advisory).map(|found| found.verdict);
+    let worst = worst(deciding);
+    worst.unwrap_or(if is_any { Verdict::Inconclusive } else { Verdict::NotComparable })
+}
+
+/// The first of these among them. A regression stands whatever else went wrong; with none, a run that must not be trusted
+/// comes before one that cannot be compared.
+pub fn worst(verdicts: impl Iterator<Item = Verdict>) -> Option<Verdict> {
+    let verdicts: Vec<_> = verdicts.collect();
     [
         Verdict::Regression,
         Verdict::Invalid,
@@ -24,8 +34,7 @@ pub fn overall(judgements: &[Judgement]) -> Verdict {
         Verdict::Pass,
     ]
     .into_iter()
-    .find(|&verdict| judgements.iter().any(|found| !found.advisory && found.verdict == verdict))
-    .unwrap_or(if judgements.is_empty() { Verdict::NotComparable } else { Verdict::Inconclusive })
+    .find(|verdict| verdicts.contains(verdict))
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! What cannot be judged has not passed: too few samples for a percentile, a link whose rate is only nominal, a ratio that
 //! would compare this tool with the kernel.
 
+use super::document::LimitOutcome;
+use super::shift::median;
 use crate::result::{
     Bound, BoundSide, Direction, Document, LimitResult, LimitSpec, LimitVerdict, Of, Quantity, ResultRow,
     Status, Transport,
@@ -11,6 +13,42 @@ use crate::result::{
 /// Every limit at every point of a finished document, in order. A limit without a row to judge has one entry, which says so.
 pub fn evaluate(document: &Document, limits: &[LimitSpec]) -> Vec<LimitResult> {
     limits.iter().flat_map(|limit| at_every_point(document, limit)).collect()
+}
+
+/// Limits of several runs of a test, as [`evaluate`] gave them for each: the median of the values beside the bound. One that
+/// could not be judged in a run is not judged at all.
+pub fn over_runs(test: &str, runs: &[Vec<LimitResult>]) -> Vec<LimitOutcome> {
+    let outcome = |limit: &LimitResult| {
+        let same = |other: &&LimitResult| other.limit == limit.limit && other.point == limit.point;
+        let all: Vec<&LimitResult> = runs.iter().filter_map(|run| run.iter().find(same)).collect();
+        LimitOutcome { test: test.into(), runs: all.len(), result: together(&all, limit) }
+    };
+    runs.first().into_iter().flatten().map(outcome).collect()
+}
+
+fn together(all: &[&LimitResult], first: &LimitResult) -> LimitResult {
+    if let Some(unjudged) = all.iter().find(|limit| limit.verdict == LimitVerdict::NotEvaluated) {
+        return (*unjudged).clone();
+    }
+    let values: Vec<f64> = all.iter().filter_map(|limit| limit.value).collect();
+    let (Some(bound), Ok(spec)) = (first.bound, first.limit.parse::<LimitSpec>()) else {
+        return first.clone();
+    };
+    let value = median(&values);
+    LimitResult {
+        value: Some(value),
+        verdict: verdict(&spec, value, bound),
+        by_percent: Some((value / bound - 1.0).abs() * 100.0),
+        ..first.clone()
+    }
+}
+
+fn verdict(limit: &LimitSpec, value: f64, bound: f64) -> LimitVerdict {
+    let passes = match limit.side {
+        BoundSide::Min => value >= bound,
+        BoundSide::Max => value <= bound,
+    };
+    if passes { LimitVerdict::Pass } else { LimitVerdict::Fail }
 }
 
 fn at_every_point(document: &Document, limit: &LimitSpec) -> Vec<LimitResult> {
@@ -63,22 +101,16 @@ fn at(document: &Document, limit: &LimitSpec, row: &ResultRow) -> LimitResult {
     };
     let point = Some(row.id.clone());
     match (value, bound) {
-        (Ok(value), Ok(bound)) if row.validity.ok => {
-            let passes = match limit.side {
-                BoundSide::Min => value >= bound,
-                BoundSide::Max => value <= bound,
-            };
-            LimitResult {
-                limit: limit.to_string(),
-                point,
-                unit: unit(limit).into(),
-                value: Some(value),
-                bound: Some(bound),
-                verdict: if passes { LimitVerdict::Pass } else { LimitVerdict::Fail },
-                reason: None,
-                by_percent: Some((value / bound - 1.0).abs() * 100.0),
-            }
-        }
+        (Ok(value), Ok(bound)) if row.validity.ok => LimitResult {
+            limit: limit.to_string(),
+            point,
+            unit: unit(limit).into(),
+            value: Some(value),
+            bound: Some(bound),
+            verdict: verdict(limit, value, bound),
+            reason: None,
+            by_percent: Some((value / bound - 1.0).abs() * 100.0),
+        },
         (value, bound) => {
             let invalid = (!row.validity.ok).then(|| format!("invalid: {}", row.validity.reasons.join("; ")));
             let why = invalid.or_else(|| value.clone().err()).or_else(|| bound.clone().err());

@@ -31,6 +31,7 @@ pub mod rank;
 pub mod recorded;
 pub mod rule;
 pub mod sample;
+pub mod series;
 pub mod shift;
 pub mod student;
 pub mod verdict;

@@ -32,6 +32,10 @@ pub struct Recorded {
     pub tool: Tool,
     /// What tells it from other runs.
     pub run_id: String,
+    /// RFC 3339, UTC.
+    pub started_at: String,
+    /// What a user wrote on it.
+    pub labels: BTreeMap<String, String>,
     status: Status,
     error: Option<Cause>,
     /// The options.
@@ -70,8 +74,16 @@ pub struct RecordedEnd {
     #[serde(default)]
     pub buffers: Option<Buffers>,
     pub process: Process,
+    pub clock: Option<RecordedClock>,
     pub device: Option<Device>,
     pub tcp: Option<TcpEnd>,
+}
+
+/// What time was read from.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[allow(missing_docs)]
+pub struct RecordedClock {
+    pub reading_ns: Option<f64>,
 }
 
 /// One point over one path.

@@ -14,8 +14,19 @@ use crate::result::{Device, Point, Quantity, Side, Transport};
 pub struct Runs {
     /// One entry for each set of options, in the order met.
     pub tests: Vec<TestRuns>,
+    /// When the first of them began, and what was written on it; `None` without a run.
+    pub first: Option<Begun>,
     by_options: HashMap<Facts, usize>,
     ids: HashSet<String>,
+}
+
+/// The beginning of a run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Begun {
+    /// RFC 3339, UTC.
+    pub started_at: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Runs of one test.
@@ -38,6 +49,8 @@ pub struct TestRuns {
     pub is_emulated: bool,
     /// An end was compiled without optimisation.
     pub is_unoptimised: bool,
+    /// What a reading of the clock costs, in ns, the most that was met.
+    pub clock_ns: f64,
 }
 
 /// One point of all runs of a test.
@@ -86,6 +99,8 @@ impl Runs {
         if !self.ids.insert(recorded.run_id.clone()) {
             return Err(format!("the run {} is there already, and would count twice", recorded.run_id));
         }
+        let begun = Begun { started_at: recorded.started_at.clone(), labels: recorded.labels.clone() };
+        self.first = Some(self.first.take().map_or(begun.clone(), |first| first.min(begun)));
         let Fingerprint { options, environment, soft } = Fingerprint::of(recorded);
         let index = match self.by_options.get(&options) {
             Some(&index) => index,
@@ -100,6 +115,18 @@ impl Runs {
         test.soft.add(soft, file);
         test.add(recorded);
         Ok(())
+    }
+
+    /// The runs of each test apart, with its name among the others. What they share is known to each.
+    pub fn into_tests(self) -> Vec<(String, Self)> {
+        let names: Vec<_> = self.tests.iter().map(|test| test.name_among(&self.tests)).collect();
+        let alone = |test: TestRuns| Self {
+            by_options: HashMap::from([(test.options.clone(), 0)]),
+            tests: vec![test],
+            first: self.first.clone(),
+            ids: self.ids.clone(),
+        };
+        names.into_iter().zip(self.tests.into_iter().map(alone)).collect()
     }
 
     /// How many runs there are.
@@ -125,6 +152,7 @@ impl TestRuns {
             by_id: HashMap::new(),
             is_emulated: false,
             is_unoptimised: false,
+            clock_ns: 0.0,
         }
     }
 
@@ -132,6 +160,8 @@ impl TestRuns {
         for end in [Side::Client, Side::Server].into_iter().filter_map(|side| recorded.end(side)) {
             self.is_emulated |= end.device.as_ref().is_some_and(Device::is_emulated);
             self.is_unoptimised |= !end.process.optimised;
+            let reading_ns = end.clock.and_then(|clock| clock.reading_ns);
+            self.clock_ns = self.clock_ns.max(reading_ns.unwrap_or(0.0));
         }
         for row in &recorded.results {
             let index = *self.by_id.entry(row.id.clone()).or_insert(self.points.len());
@@ -151,6 +181,16 @@ impl TestRuns {
                 }
             }
         }
+    }
+
+    /// The binary, with the options in which its tests among `all` differ.
+    pub fn name_among(&self, all: &[Self]) -> String {
+        let others: Vec<_> = all.iter().filter(|other| other.binary == self.binary).collect();
+        let differing = self.options.iter().filter(|(field, value)| {
+            others.iter().any(|other| other.option(&field.name) != Some(value.as_str()))
+        });
+        let options: Vec<_> = differing.map(|(field, value)| format!(" {} {value}", field.name)).collect();
+        format!("{}{}", self.binary, options.concat())
     }
 
     /// The value of an option.

@@ -16,18 +16,22 @@ pub fn lines(document: &Document) -> Vec<String> {
 
 fn line(document: &Document, limit: &LimitResult) -> String {
     let place = place(document, limit).map(|place| format!(" at {place}")).unwrap_or_default();
+    outcome(limit, &place)
+}
+
+/// A limit in words; `place` is said after it.
+pub fn outcome(limit: &LimitResult, place: &str) -> String {
     let name = &limit.limit;
+    let by = significant(limit.by_percent, 9);
+    let [value, bound] = [limit.value, limit.bound].map(|value| shown(value, &limit.unit));
+    let side = if limit.value > limit.bound { "above" } else { "below" };
     match limit.verdict {
         LimitVerdict::NotEvaluated => {
             let reason = limit.reason.as_deref().unwrap_or("no reason is given");
             format!("{name} NOT EVALUATED{place}: {reason}")
         }
-        LimitVerdict::Pass | LimitVerdict::Fail => {
-            let side = if limit.value > limit.bound { "above" } else { "below" };
-            let by = significant(limit.by_percent, 9);
-            let [value, bound] = [limit.value, limit.bound].map(|value| shown(value, &limit.unit));
-            format!("{name} FAILED{place}: {value}, {by} % {side} {bound}")
-        }
+        LimitVerdict::Pass => format!("{name} passed{place}: {value}, {by} % {side} {bound}"),
+        LimitVerdict::Fail => format!("{name} FAILED{place}: {value}, {by} % {side} {bound}"),
     }
 }
 

@@ -37,6 +37,19 @@ pub fn labelled(label: &str, text: &str, width: Option<usize>) -> String {
     wrap(&format!("{label}  {text}"), label.len() + 2, width)
 }
 
+/// Cells in columns, two spaces apart: those of `words` begin, and all others end, where the others of their column do.
+pub fn columns<const N: usize>(lines: &[[String; N]], words: &[usize]) -> String {
+    let widths: [usize; N] =
+        std::array::from_fn(|column| lines.iter().map(|line| line[column].len()).max().unwrap_or(0));
+    let line = |cells: &[String; N]| {
+        let aligned = cells.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
+            if words.contains(&column) { format!("  {cell:<width$}") } else { format!("  {cell:>width$}") }
+        });
+        aligned.collect::<String>().trim_end().to_owned() + "\n"
+    };
+    lines.iter().map(line).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,11 +12,13 @@ pub mod compare;
 pub mod devices;
 pub mod doctor;
 pub mod explain;
+pub mod gate;
 mod manual;
 mod output;
 mod report;
 mod serve;
 mod sibling;
+mod test_command;
 
 /// Runs `verbmark`.
 pub fn main() -> ExitCode {
@@ -31,6 +33,7 @@ fn run() -> Result<u8> {
             Task::Devices(args) => devices::run(&args),
             Task::Doctor(args) => doctor::run(&args),
             Task::Explain(args) => explain::run(&args),
+            Task::Gate(args) => gate::run(&args),
             Task::Report(args) => report::run(&args),
             Task::Serve(args) => serve::run(&args),
             Task::Man(args) => manual::pages(&args),

@@ -1,9 +1,11 @@
 //! Other binaries of the suite, run as processes of their own.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use crate::error::{Error, Result, Step};
-use crate::result::Document;
+use crate::result::{Document, Status};
 use crate::sys::process;
 
 /// How often a process is looked at.
@@ -36,44 +38,82 @@ pub fn beside_us(name: &str) -> Result<PathBuf> {
         .with_remedy("install all binaries of the suite in one directory"))
 }
 
-/// Runs a test and gives its document. What it says on standard error is passed on, its table is not shown.
+/// A test to be run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invocation {
+    /// The binary.
+    pub program: PathBuf,
+    /// Variables of its environment, besides ours.
+    pub environment: BTreeMap<String, String>,
+    /// Its options.
+    pub words: Vec<OsString>,
+}
+
+impl Invocation {
+    /// The binary as a person types it: where it lies on this machine is nothing for a document.
+    pub fn name(&self) -> Cow<'_, str> {
+        self.program.file_name().unwrap_or_default().to_string_lossy()
+    }
+}
+
+/// What a run gave.
+#[derive(Debug)]
+pub struct Measured {
+    /// Its document.
+    pub document: Document,
+    /// The same as it was written.
+    pub text: String,
+    /// What it said on standard error and was held back.
+    pub said: Vec<String>,
+}
+
+/// Runs a test and gives its document. Its table is not shown; of what it says on standard error, lines that `holds_back`
+/// names are kept, and the others passed on.
 ///
 /// # Errors
 /// It failed, took longer than `timeout`, or a signal came. Nothing of it runs on.
 pub fn measure(
-    program: &Path,
-    words: &[OsString],
+    invocation: &Invocation,
     timeout: Duration,
     signalled: &AtomicBool,
-) -> Result<Document> {
-    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    holds_back: fn(&str) -> bool,
+) -> Result<Measured> {
+    let name = invocation.name();
     let files = tempfile::tempdir().map_err(|error| {
         Error::failed(Step::Output, format!("no directory for the run's document: {error}"))
     })?;
     let json = files.path().join("run.json");
-    let mut command = Command::new(program);
-    // As a person types it: where it lies on this machine is nothing for its document.
-    command.arg0(&*name).arg("--json").arg(&json).args(words);
+    let mut command = Command::new(&invocation.program);
+    command.arg0(&*name).arg("--json").arg(&json).args(&invocation.words);
+    command.envs(&invocation.environment);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
     let mut child = process::ends_with_us(&mut command)
         .spawn()
         .map_err(|error| Error::failed(Step::Measure, format!("{name} cannot be run: {error}")))?;
     // Its error is in the document, and said once.
-    let is_error = |line: &str| line.starts_with("error: ") || line.starts_with("  try: ");
-    let heard = child.stderr.take().map(|stderr| std::thread::spawn(move || pass_on(stderr, is_error)));
+    let keeps = move |line: &str| is_error(line) || holds_back(line);
+    let heard = child.stderr.take().map(|stderr| std::thread::spawn(move || pass_on(stderr, keeps)));
     let late = || {
         let seconds = timeout.as_secs_f64();
         Error::failed(Step::Measure, format!("{name} took longer than {seconds} s and was ended"))
             .with_remedy("raise --timeout")
     };
     let ended = attend(&mut child, timeout, signalled, late, || Ok(()));
-    let kept = heard.and_then(|heard| heard.join().ok()).unwrap_or_default();
+    let (errors, said): (Vec<_>, Vec<_>) = heard
+        .and_then(|heard| heard.join().ok())
+        .unwrap_or_default()
+        .into_iter()
+        .partition(|line| is_error(line));
     let status = ended?;
-    let document = std::fs::read_to_string(&json).ok().map(|text| Document::from_json(&text)).transpose()?;
+    let text = std::fs::read_to_string(&json).ok();
+    let document = text.as_deref().map(Document::from_json).transpose()?;
     match (status.code(), document) {
-        (Some(0), Some(document)) => Ok(document),
+        // Limits do not make a run one that failed.
+        (Some(0 | 1 | 5), Some(document)) if document.status == Status::Ok => {
+            Ok(Measured { document, text: text.unwrap_or_default(), said })
+        }
         (Some(2), None) => {
-            let said = kept.first().map_or("no such options", |line| line.trim_start_matches("error: "));
+            let said = errors.first().map_or("no such options", |line| line.trim_start_matches("error: "));
             Err(Error::usage(format!("{name}: {said}")))
         }
         (_, Some(Document { error: Some(error), .. })) => Err(error),
@@ -86,6 +126,10 @@ pub fn measure(
             Err(Error::failed(Step::Measure, format!("{name} wrote no document and ended with {status}")))
         }
     }
+}
+
+fn is_error(line: &str) -> bool {
+    line.starts_with("error: ") || line.starts_with("  try: ")
 }
 
 /// Waits for the end of a process in a group of its own, and does `meanwhile` now and then. One that is `late`, or is not

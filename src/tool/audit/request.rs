@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use crate::cli::Typed;
 use crate::error::{Error, Result};
-use crate::ops::Verb;
-use crate::plan::{self, Connection, Plan, Role, Shape, Transport};
-use crate::suite;
-use crate::tool::sibling;
+use crate::plan::{self, Connection, Plan, Role, Transport};
+use crate::tool::{sibling, test_command};
 
 /// Messages of a test whose options give neither a count nor a time.
 const MESSAGES: &str = "1000";
@@ -51,18 +49,17 @@ impl Request {
     /// # Errors
     /// Usage: no test of this suite, options that it does not take, or that no single phase could be traced with.
     pub fn new(test: &[OsString], timeout: Duration) -> Result<Self> {
-        let (name, words) = test.split_first().ok_or_else(|| not_a_test(""))?;
+        let (name, words) = test.split_first().ok_or_else(|| test_command::not_a_test(""))?;
         let name = name.to_string_lossy();
-        let known = suite::TESTS.iter().find(|(verb, shape)| plan::binary(*verb, *shape) == name);
-        let &(verb, shape) = known.ok_or_else(|| not_a_test(&name))?;
-        let typed = read(verb, shape, words)?;
+        let (verb, shape) = test_command::named(&name)?;
+        let typed = test_command::read(verb, shape, words)?;
         check(&typed, &name)?;
         let resolved = plan::resolve(typed.clone(), verb, shape, 0)?;
         check_point(&resolved.test)?;
         let runs = runs(words, &typed, &resolved)?;
         for words in &runs {
             // What one path does not take is said before anything runs.
-            plan::resolve(read(verb, shape, words)?, verb, shape, 0)?;
+            plan::resolve(test_command::read(verb, shape, words)?, verb, shape, 0)?;
         }
         Ok(Self {
             program: sibling::beside_us(&name)?,
@@ -74,30 +71,8 @@ impl Request {
     }
 }
 
-fn not_a_test(name: &str) -> Error {
-    let tests: Vec<_> = suite::TESTS.iter().map(|(verb, shape)| plan::binary(*verb, *shape)).collect();
-    Error::usage(format!("'{name}' is no test of this suite"))
-        .with_remedy(format!("one of {}", tests.join(", ")))
-}
-
-fn read(verb: Verb, shape: Shape, words: &[OsString]) -> Result<Typed> {
-    let name = plan::binary(verb, shape);
-    let line = std::iter::once(OsString::from(&name)).chain(words.iter().cloned());
-    suite::parse(verb, shape, line).map_err(|error| {
-        let text = error.to_string();
-        let cause = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        let message = match error.use_stderr() {
-            true => format!("{name}: {cause}"),
-            false => format!("{name}: --help and --version run no test"),
-        };
-        Error::usage(message).with_remedy(format!("see {name} --help"))
-    })
-}
-
 fn check(typed: &Typed, name: &str) -> Result<()> {
-    let output = &typed.args.output;
-    let outputs = [("--json", &output.json), ("--csv", &output.csv), ("--hlog", &output.hlog)];
-    if let Some((option, _)) = outputs.iter().find(|(_, file)| file.is_some()) {
+    if let Some(option) = test_command::output(typed) {
         return Err(Error::usage(format!(
             "{option} among the options of {name}: the results of a traced run mean nothing"
         ))

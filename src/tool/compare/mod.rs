@@ -15,7 +15,7 @@ mod table;
 
 pub use read::{LARGEST, runs};
 pub use record::{Comparison, SCHEMA};
-pub use table::render;
+pub use table::{between, limited, percent, render};
 
 /// Exit status of runs that are not comparable.
 const NOT_COMPARABLE: u8 = 4;

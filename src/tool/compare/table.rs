@@ -4,7 +4,7 @@ use super::record::{At, Comparison, Given};
 use crate::gate::compare::{Change, Mismatch, Verdict};
 use crate::gate::sample::Met;
 use crate::report::numbers::significant;
-use crate::report::text::{labelled, plain, wrap};
+use crate::report::text::{columns, labelled, plain, wrap};
 use crate::result::{Direction, Wait};
 use crate::units::{format_rate, format_size};
 
@@ -48,7 +48,7 @@ pub fn render(comparison: &Comparison, width: Option<usize>) -> String {
 }
 
 /// The first of them, and how many more there are.
-fn limited(mut lines: Vec<String>) -> Vec<String> {
+pub fn limited(mut lines: Vec<String>) -> Vec<String> {
     let all = lines.len();
     lines.truncate(MOST_LINES);
     if all > MOST_LINES {
@@ -81,21 +81,29 @@ pub fn refusal(comparison: &Comparison) -> String {
 
 /// Fields and their values, in one line where both ends have the same.
 fn differences(mismatches: &[At<Mismatch>]) -> Vec<String> {
-    let alike = |one: &At<Mismatch>, other: &At<Mismatch>| {
-        let of = |mismatch: &At<Mismatch>| {
-            let At { side, found: Mismatch { end: _, test, field, a, b, allowed } } = mismatch.clone();
-            (side, test, field, a, b, allowed)
-        };
-        one.found.end.is_some() && of(one) == of(other)
+    let sides = mismatches.chunk_by(|one, other| one.side == other.side);
+    sides
+        .flat_map(|of_side| {
+            let found: Vec<_> = of_side.iter().map(|mismatch| mismatch.found.clone()).collect();
+            between(&found, "A", &of_side[0].side)
+        })
+        .collect()
+}
+
+/// The same between two sides of these names.
+pub fn between(mismatches: &[Mismatch], first: &str, second: &str) -> Vec<String> {
+    let alike = |one: &Mismatch, other: &Mismatch| {
+        let both = Mismatch { end: one.end, ..other.clone() };
+        one.end.is_some() && *one == both
     };
-    let line = |alike: &[At<Mismatch>]| {
-        let At { side, found } = &alike[0];
+    let line = |alike: &[Mismatch]| {
+        let found = &alike[0];
         let end = match (alike.len(), found.end) {
             (1, Some(end)) => format!(" ({end})"),
             _ => String::new(),
         };
         let [a, b] = [&found.a, &found.b].map(|values| shown(values));
-        format!("{}: {}{end} is {a} in A, {b} in {side}", found.test, found.field)
+        format!("{}: {}{end} is {a} in {first}, {b} in {second}", found.test, found.field)
     };
     mismatches.chunk_by(alike).map(line).collect()
 }
@@ -144,18 +152,7 @@ fn rows(results: &[At<Change>]) -> String {
             },
         ]);
     }
-    let widths: Vec<usize> = (0..titles.len())
-        .map(|column| lines.iter().map(|line| line[column].len()).max().unwrap_or(0))
-        .collect();
-    let line = |cells: &[String; 9]| {
-        let aligned = cells.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match column {
-            // Words begin, and numbers end, where the others do.
-            1 | 2 | 8 => format!("  {cell:<width$}"),
-            _ => format!("  {cell:>width$}"),
-        });
-        aligned.collect::<String>().trim_end().to_owned() + "\n"
-    };
-    lines.iter().map(line).collect()
+    columns(&lines, &[1, 2, 8])
 }
 
 /// The path, and what else was varied.
@@ -180,7 +177,7 @@ fn metric(change: &Change) -> (String, f64) {
 }
 
 /// A ratio as a change in percent: `+11.7 %`.
-fn percent(ratio: Option<f64>) -> String {
+pub fn percent(ratio: Option<f64>) -> String {
     match ratio.map(|ratio| (ratio - 1.0) * 100.0) {
         // No sign before nothing.
         Some(change) if change.abs() < 0.05 => "0.0 %".into(),

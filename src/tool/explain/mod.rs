@@ -1,11 +1,12 @@
 //! `verbmark explain`: what zero copy and kernel bypass gain over TCP between two ends, and what they cost, in about a
 //! minute: runs of the suite's own tests, what follows from them, and claims that stand on a number or are withheld.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
 
 use super::audit::{self, Request};
-use super::sibling;
+use super::sibling::{self, Invocation};
 use crate::cli::tool::ExplainArgs;
 use crate::error::{Kind, Result};
 use crate::suite;
@@ -52,9 +53,13 @@ pub fn tell(story: &Story, signalled: &AtomicBool) -> Explanation {
 fn act(story: &Story, explanation: &mut Explanation, signalled: &AtomicBool) -> Result<()> {
     for (index, scene) in story.scenes.iter().enumerate() {
         say(&format!("{} of {}: {}", index + 1, story.scenes.len() + story.audits.len(), scene.what));
-        let program = sibling::beside_us(scene.binary)?;
-        let document = sibling::measure(&program, &scene.words, story.timeout, signalled)?;
-        explanation.scenes.push(Scene { name: scene.name.into(), document });
+        let invocation = Invocation {
+            program: sibling::beside_us(scene.binary)?,
+            environment: BTreeMap::new(),
+            words: scene.words.clone(),
+        };
+        let measured = sibling::measure(&invocation, story.timeout, signalled, |_| false)?;
+        explanation.scenes.push(Scene { name: scene.name.into(), document: measured.document });
     }
     for (index, audited) in story.audits.iter().enumerate() {
         let number = story.scenes.len() + index + 1;

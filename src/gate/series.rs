@@ -1,0 +1,297 @@
+//! Every metric of every point of a test: gathered from its runs, then judged together with those of all other tests, since
+//! how sure each must be depends on how many there are.
+
+use std::collections::BTreeMap;
+
+use super::baseline::judge_sitting;
+use super::compare::{Beside, Better, Mismatch, Uncompared, beside};
+use super::document::Series;
+use super::family;
+use super::fingerprint::Field;
+use super::rule::{FEWEST_RUNS, Rule, judge};
+use super::sample::{Met, PointRuns, Runs};
+use super::verdict::{Code, Judgement, Verdict};
+use crate::error::Result;
+use crate::result::{Quantity, Transport};
+
+/// What of a test is judged, and what of it is tolerated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// Name of the test.
+    pub test: String,
+    /// Metrics, each of which has a rule.
+    pub metrics: Vec<Quantity>,
+    /// The path that is judged; `None` for whatever was measured.
+    pub transport: Option<Transport>,
+    /// What is tolerated of some of them.
+    pub tolerances: BTreeMap<Quantity, Tolerance>,
+    /// Runs of each arm without which nothing is decided.
+    pub minimum_runs: usize,
+    /// Hard fields that may differ.
+    pub allowed: Vec<String>,
+}
+
+/// What of a metric is tolerated, where it is not as usual.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Tolerance {
+    /// As [`Rule::tolerance`].
+    pub tolerance: Option<f64>,
+    /// As [`Rule::must_detect`].
+    pub must_detect: Option<f64>,
+    /// As [`Rule::floor`].
+    pub floor: Option<f64>,
+    /// As [`Rule::advisory`].
+    pub advisory: Option<bool>,
+}
+
+impl Tolerance {
+    /// The rule of a metric with this changed.
+    pub fn of(self, rule: Rule) -> Rule {
+        Rule {
+            tolerance: self.tolerance.unwrap_or(rule.tolerance),
+            must_detect: self.must_detect.unwrap_or(rule.must_detect),
+            floor: self.floor.unwrap_or(rule.floor),
+            advisory: self.advisory.unwrap_or(rule.advisory),
+            ..rule
+        }
+    }
+}
+
+impl Asked {
+    /// The rule of a metric; `None` of one that is never compared.
+    pub fn rule(&self, metric: Quantity, clock_ns: f64) -> Option<Rule> {
+        let rule = self.tolerances.get(&metric).copied().unwrap_or_default().of(metric.rule(clock_ns)?);
+        Some(Rule { minimum_runs: self.minimum_runs, ..rule })
+    }
+}
+
+/// The metrics of tests before they are judged, and what was found on the way.
+#[derive(Debug, Clone, Default)]
+pub struct Gathered {
+    metrics: Vec<Unjudged>,
+    /// Hard fields that differ.
+    pub mismatches: Vec<Mismatch>,
+    /// Soft fields that do.
+    pub differences: Vec<Mismatch>,
+    /// What only baseline or candidate has.
+    pub uncompared: Vec<Uncompared>,
+    /// An end used the emulated device.
+    pub is_emulated: bool,
+    /// An end was compiled without optimisation.
+    pub is_unoptimised: bool,
+}
+
+/// One metric of one point.
+#[derive(Debug, Clone)]
+struct Unjudged {
+    series: Series,
+    rule: Rule,
+    context: Context,
+}
+
+/// What is true of all metrics of a test.
+#[derive(Debug, Clone, Default)]
+struct Context {
+    /// What a reading of the clock costs.
+    clock_ns: f64,
+    /// A hard field differs, and was allowed to.
+    is_advisory: bool,
+    /// The values of A are those of sittings.
+    is_stored: bool,
+    /// Why nothing can be said.
+    obstacle: Option<Obstacle>,
+}
+
+/// What stands in the way of a verdict.
+#[derive(Debug, Clone)]
+struct Obstacle {
+    verdict: Verdict,
+    code: Code,
+    reason: String,
+}
+
+impl Obstacle {
+    fn not_comparable(reason: impl Into<String>) -> Self {
+        Self { verdict: Verdict::NotComparable, code: Code::Mismatch, reason: reason.into() }
+    }
+}
+
+impl Gathered {
+    /// Adds a test that both arms ran in turns. In what the arms differ from each other is what is compared; an arm that
+    /// differs from itself is not comparable with anything.
+    pub fn in_turns(&mut self, asked: &Asked, a: &Runs, b: &Runs) {
+        let beside = beside(a, b, |field, a, b| is_of_the_arms(a, b) || asked.allows(field));
+        let context = Context {
+            clock_ns: clock_ns(&[a, b]),
+            is_advisory: beside.mismatches.iter().any(|found| !is_of_the_arms(&found.a, &found.b)),
+            is_stored: false,
+            obstacle: obstacle(&beside),
+        };
+        for point in &beside.points {
+            self.add(asked, point.b, |metric| vec![values(point.a, metric)], &context);
+        }
+        if beside.points.is_empty() {
+            self.without_baseline(asked, b, 1, &context);
+        }
+        self.take_over(asked, beside);
+    }
+
+    /// Adds a test of a sitting that is held to stored ones. Those that were not measured alike are left out; without any
+    /// other, the test is not comparable.
+    pub fn against_sittings(&mut self, asked: &Asked, stored: &[&Runs], new: &Runs) {
+        let all: Vec<_> =
+            stored.iter().map(|sitting| beside(sitting, new, |field, _, _| asked.allows(field))).collect();
+        let is_usable = |beside: &Beside<'_>| beside.is_comparable() && !beside.points.is_empty();
+        let mut usable = all.iter().filter(|beside| is_usable(beside)).peekable();
+        let obstacle = match all.iter().find_map(obstacle) {
+            _ if usable.peek().is_some() => None,
+            Some(unlike) => Some(unlike),
+            None => Some(Obstacle::not_comparable("no stored sitting has this test: record one")),
+        };
+        let context = Context {
+            clock_ns: clock_ns(&[new]),
+            is_advisory: usable.any(|beside| !beside.mismatches.is_empty()),
+            is_stored: true,
+            obstacle,
+        };
+        for point in new.tests.iter().flat_map(|test| &test.points) {
+            // One list a sitting, empty where it has none of this.
+            let of_sitting = |beside: &Beside<'_>, metric| {
+                let mut shared = beside.points.iter().filter(|_| is_usable(beside));
+                let shared = shared.find(|shared| shared.b.id == point.id);
+                shared.map_or_else(Vec::new, |shared| values(shared.a, metric))
+            };
+            let of_a = |metric| all.iter().map(|beside| of_sitting(beside, metric)).collect();
+            self.add(asked, point, of_a, &context);
+        }
+        for beside in all {
+            self.take_over(asked, beside);
+        }
+    }
+
+    /// Adds a test whose measuring went wrong, as far as it is known what it would have measured.
+    pub fn spoilt(&mut self, asked: &Asked, runs: &Runs, cause: &str) {
+        let obstacle =
+            Obstacle { verdict: Verdict::Invalid, code: Code::InvalidRun, reason: cause.to_owned() };
+        let context = Context { obstacle: Some(obstacle), ..Context::default() };
+        self.without_baseline(asked, runs, 0, &context);
+    }
+
+    fn without_baseline(&mut self, asked: &Asked, runs: &Runs, sittings: usize, context: &Context) {
+        for point in runs.tests.iter().flat_map(|test| &test.points) {
+            self.add(asked, point, |_| vec![Vec::new(); sittings], context);
+        }
+    }
+
+    fn add(
+        &mut self,
+        asked: &Asked,
+        point: &PointRuns,
+        of_a: impl Fn(Quantity) -> Vec<Vec<f64>>,
+        context: &Context,
+    ) {
+        if asked.transport.is_some_and(|transport| transport != point.transport) {
+            return;
+        }
+        for &metric in &asked.metrics {
+            let Some(mut rule) = asked.rule(metric, context.clock_ns) else { continue };
+            rule.advisory |= context.is_advisory;
+            let series = Series {
+                test: asked.test.clone(),
+                id: point.id.clone(),
+                transport: point.transport,
+                point: point.point,
+                unit: metric.unit(),
+                better: Better::of(metric),
+                judgement: Judgement::without(&rule, Verdict::Inconclusive, Code::TooFewRuns, ""),
+                values_a: of_a(metric),
+                values_b: values(point, metric),
+                message: String::new(),
+            };
+            self.metrics.push(Unjudged { series, rule, context: context.clone() });
+        }
+    }
+
+    fn take_over(&mut self, asked: &Asked, beside: Beside<'_>) {
+        let named = |found: Mismatch| Mismatch { test: asked.test.clone(), ..found };
+        self.mismatches.extend(beside.mismatches.into_iter().map(named));
+        self.differences.extend(beside.differences.into_iter().map(named));
+        self.uncompared.extend(beside.uncompared);
+        self.is_emulated |= beside.is_emulated;
+        self.is_unoptimised |= beside.is_unoptimised;
+    }
+
+    /// Judges all of them. Unless this is the `last` look, what seems to have changed is left open.
+    ///
+    /// # Errors
+    /// As of [`judge`].
+    pub fn judge(self, last: bool) -> Result<Vec<Series>> {
+        let deciding = self.metrics.iter().filter(|metric| !metric.rule.advisory).count();
+        let confidence = family::confidence(deciding);
+        self.metrics.into_iter().map(|metric| metric.judge(confidence, last)).collect()
+    }
+}
+
+impl Unjudged {
+    fn judge(self, confidence: f64, last: bool) -> Result<Series> {
+        let Self { mut series, rule, context: Context { is_stored, obstacle, .. } } = self;
+        let rule = Rule { confidence, ..rule };
+        let name = rule.metric.name();
+        let enough = |values: &Vec<f64>| values.len() >= FEWEST_RUNS;
+        let sittings: Vec<_> = series.values_a.iter().filter(|values| enough(values)).cloned().collect();
+        series.judgement = if let Some(Obstacle { verdict, code, reason }) = obstacle {
+            Judgement::without(&rule, verdict, code, reason)
+        } else if series.values_b.is_empty() {
+            let reason = format!("no run of the candidate has {name}: measure longer, with -D");
+            Judgement::without(&rule, Verdict::Invalid, Code::InvalidRun, reason)
+        } else if is_stored && series.values_a.iter().all(Vec::is_empty) {
+            let reason = format!("no stored sitting has {name} of this point: record one");
+            Judgement::without(&rule, Verdict::NotComparable, Code::TooFewSittings, reason)
+        } else if sittings.is_empty() || !enough(&series.values_b) {
+            let runs = |lists: &[Vec<f64>]| lists.iter().map(Vec::len).max().unwrap_or(0);
+            let (a, b) = (runs(&series.values_a), series.values_b.len());
+            let reason = format!("{a} and {b} runs have {name}: it takes {} of each", rule.minimum_runs);
+            Judgement::without(&rule, Verdict::Inconclusive, Code::TooFewRuns, reason)
+        } else if is_stored {
+            judge_sitting(&rule, &sittings, &series.values_b)?
+        } else {
+            judge(&rule, &sittings[0], &series.values_b, last)?
+        };
+        series.message = series.judgement.line(&series.title());
+        Ok(series)
+    }
+}
+
+impl Asked {
+    fn allows(&self, field: &Field) -> bool {
+        self.allowed.iter().any(|name| *name == field.name)
+    }
+}
+
+/// Each arm has one value: they were made to differ.
+fn is_of_the_arms(a: &[Met], b: &[Met]) -> bool {
+    a.len() == 1 && b.len() == 1
+}
+
+/// What forbids a comparison, in words.
+fn obstacle(beside: &Beside<'_>) -> Option<Obstacle> {
+    let forbidding = beside.mismatches.iter().filter(|found| !found.allowed);
+    let mut named: Vec<String> = forbidding
+        .map(|found| {
+            let values =
+                |met: &[Met]| met.iter().map(|met| met.value.as_str()).collect::<Vec<_>>().join(", ");
+            format!("{} {} vs {}", found.field, values(&found.a), values(&found.b))
+        })
+        .collect();
+    named.dedup();
+    (!named.is_empty()).then(|| Obstacle::not_comparable(named.join("; ")))
+}
+
+fn values(point: &PointRuns, metric: Quantity) -> Vec<f64> {
+    let found = point.metrics.iter().find(|(name, _)| *name == metric);
+    found.map_or_else(Vec::new, |(_, values)| values.clone())
+}
+
+fn clock_ns(sides: &[&Runs]) -> f64 {
+    sides.iter().flat_map(|runs| &runs.tests).map(|test| test.clock_ns).fold(0.0, f64::max)
+}

@@ -1,0 +1,266 @@
+//! What a person sees of a gate.
+
+use super::counted;
+use super::plan::Plan;
+use crate::gate::baseline::FEWEST_SITTINGS;
+use crate::gate::document::{ArmRecord, Form, Gate, LimitOutcome, SelfTestSeries, Series, Trouble};
+use crate::gate::{Arm, Code, Verdict};
+use crate::report::limits;
+use crate::report::text::{columns, labelled, plain, wrap};
+use crate::result::{Quantity, Status};
+use crate::tool::compare::{between, limited, percent};
+use crate::tool::sibling::Invocation;
+use crate::units::format_size;
+
+/// The whole of it, no line of text wider than `width` where words allow it. Rows are as wide as they are.
+pub fn render(gate: &Gate, width: Option<usize>) -> String {
+    let mut out = wrap(&format!("gate  {}", header(gate)), 6, width);
+    let mut say = |label: &str, text: &str| out += &labelled(label, text, width);
+    for arm in &gate.arms {
+        say(letter(arm.arm), &description(arm));
+    }
+    for of_test in gate.series.chunk_by(|one, other| one.test == other.test) {
+        out += &format!("\n{}\n\n{}", plain(&of_test[0].test), rows(gate, of_test));
+    }
+    if let Some(found) = &gate.self_test {
+        out += &format!("\n{}", scatter(&found.series));
+    }
+    if !gate.series.is_empty() {
+        out += "\n";
+    }
+    let mut say = |label: &str, text: &str| out += &labelled(label, text, width);
+    let is_turns = gate.form == Form::Turns;
+    let (first, second) = if is_turns { ("A", "B") } else { ("the baseline", "the candidate") };
+    let (made, found): (Vec<_>, Vec<_>) =
+        gate.mismatches.iter().cloned().partition(|mismatch| mismatch.allowed);
+    limited(between(&made, first, second)).iter().for_each(|line| say("differs", line));
+    limited(between(&found, first, second)).iter().for_each(|line| say("not comparable", line));
+    limited(between(&gate.differences, first, second)).iter().for_each(|line| say("note", line));
+    gate.notes.iter().for_each(|note| say("note", &note.message));
+    gate.limits.iter().for_each(|limit| say("limit", &limit_line(limit)));
+    let open = gate
+        .series
+        .iter()
+        .filter(|series| series.judgement.advisory || series.judgement.verdict == Verdict::Inconclusive);
+    let open = open.filter(|series| series.judgement.verdict != Verdict::Pass);
+    limited(open.map(|series| series.message.clone()).collect()).iter().for_each(|line| say("open", line));
+    let troubles = gate.troubles().into_iter().map(|trouble| trouble_line(&trouble));
+    limited(troubles.collect()).iter().for_each(|line| say("failed", line));
+    say("verdict", &conclusion(gate));
+    out
+}
+
+fn letter(arm: Arm) -> &'static str {
+    if arm == Arm::A { "A" } else { "B" }
+}
+
+fn header(gate: &Gate) -> String {
+    let runs: usize = gate.tests.iter().map(|test| test.runs_a + test.runs_b).sum();
+    let form = match (gate.form, &gate.self_test) {
+        (Form::Turns, _) => "baseline and candidate in turns".to_owned(),
+        (Form::Sittings, _) => format!("against {}", counted(gate.sittings.len(), "stored sitting")),
+        (Form::Limits, _) => "limits".to_owned(),
+        (Form::SelfTest, None) => "the candidate against itself".to_owned(),
+        (Form::SelfTest, Some(found)) => {
+            format!("the candidate against itself, {}, the worst shown", counted(found.rounds, "round"))
+        }
+    };
+    let seed = gate.seed.map(|seed| format!("   seed {seed}")).unwrap_or_default();
+    let tests = counted(gate.tests.len(), "test");
+    format!("{form}   {tests}, {}, {:.0} s{seed}", counted(runs, "run"), gate.duration_s)
+}
+
+/// What an arm is, and how busy the machine was during its runs.
+fn description(arm: &ArmRecord) -> String {
+    let environment = arm.environment.iter().map(|(name, value)| format!("{name}={value}"));
+    let programs = arm.programs.iter().map(|directory| format!("programs of {directory}"));
+    let what: Vec<_> = environment.chain(programs).chain(arm.options.iter().cloned()).collect();
+    let mut line = format!("{}  {}", arm.name, what.join(" "));
+    if let Some(cores) = arm.busy_cores {
+        line += &format!("   {cores:.1} cores busy");
+    }
+    if let Some(stolen) = arm.stolen_share.filter(|share| *share >= 0.001) {
+        line += &format!(", {:.1} % of it stolen by the hypervisor", 100.0 * stolen);
+    }
+    line
+}
+
+/// The rows of one test.
+fn rows(gate: &Gate, of_test: &[Series]) -> String {
+    let sure = of_test.iter().map(|series| series.judgement.confidence).next().unwrap_or(0.99);
+    let interval = format!("{} % interval", (sure * 1e4).round() / 100.0);
+    let titles = ["size", "transport", "metric", "baseline", "candidate", "change", &interval, "runs", ""];
+    let mut lines = vec![titles.map(str::to_owned)];
+    let mut before: Option<&Series> = None;
+    for series in of_test {
+        let found = &series.judgement;
+        let is_new = before.is_none_or(|before| before.id != series.id);
+        before = Some(series);
+        let only_new = |text: String| if is_new { text } else { String::new() };
+        let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| found.metric.show(value));
+        lines.push([
+            only_new(format_size(series.point.size_bytes)),
+            only_new(series.transport.name().to_owned()),
+            found.metric.name().to_owned(),
+            show(found.median_a),
+            show(found.median_b),
+            percent(found.ratio),
+            match (found.lower, found.upper) {
+                (Some(lower), Some(upper)) => format!("{} .. {}", percent(Some(lower)), percent(Some(upper))),
+                _ => "-".into(),
+            },
+            format!("{}+{}", found.n_a, found.n_b),
+            verdict(series),
+        ]);
+    }
+    columns(&lines, &[1, 2, 8])
+}
+
+fn verdict(series: &Series) -> String {
+    let advisory = if series.judgement.advisory { ", advisory" } else { "" };
+    format!("{}{advisory}", series.judgement.verdict.to_string().to_lowercase())
+}
+
+/// Why a metric is neither better nor worse nor the same.
+fn open_line(series: &Series) -> Option<String> {
+    let found = &series.judgement;
+    let reasons =
+        found.reasons.iter().filter(|reason| reason.code != Code::TooFewSittings || found.ratio.is_none());
+    let reasons: Vec<_> = reasons.map(|reason| reason.message.as_str()).collect();
+    (found.verdict == Verdict::Inconclusive && !reasons.is_empty())
+        .then(|| format!("{} {}: {}", series.title(), found.metric.name(), reasons.join("; ")))
+}
+
+/// Said once for all of them.
+fn missing_sittings(gate: &Gate) -> Option<String> {
+    let sittings = gate.series.iter().filter_map(|series| series.judgement.sittings).min()?;
+    let missing = FEWEST_SITTINGS.checked_sub(sittings).filter(|missing| *missing > 0)?;
+    let stored = counted(sittings, "stored sitting");
+    Some(format!("{stored}: record {missing} more, with --record, for a verdict that decides"))
+}
+
+/// How the metrics behaved where nothing changed, and what follows for a suite.
+fn scatter(series: &[SelfTestSeries]) -> String {
+    let titles = [
+        "test",
+        "point",
+        "metric",
+        "run CV",
+        "largest change",
+        "found at",
+        "tolerate",
+        "must detect",
+        "regressions",
+    ];
+    let mut lines = vec![titles.map(str::to_owned)];
+    let share =
+        |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{:.1} %", 100.0 * value));
+    for found in series {
+        let (tolerance, must_detect) = suggested(found);
+        lines.push([
+            found.test.clone(),
+            short(&found.id),
+            found.metric.name().into(),
+            share(found.cv),
+            share(found.tolerance),
+            format!("{tolerance} %"),
+            format!("{must_detect} %"),
+            found.verdicts.get(&Verdict::Regression).copied().unwrap_or(0).to_string(),
+        ]);
+    }
+    columns(&lines, &[0, 1, 2])
+}
+
+/// Whole percent for a suite: what no round went beyond, and what it would have found; never below the usual ones.
+fn suggested(found: &SelfTestSeries) -> (u32, u32) {
+    let usual = found.metric.rule(0.0);
+    let least = |share: Option<f64>| share.map_or(0.0, |share| (100.0 * share).ceil());
+    let tolerance = least(found.tolerance).max(least(usual.map(|rule| rule.tolerance)));
+    let must_detect = least(found.must_detect).max(least(usual.map(|rule| rule.must_detect)));
+    (tolerance as u32, must_detect.max(tolerance + 1.0) as u32)
+}
+
+/// Of the id of a point what tells it from most others; the document has all of it.
+fn short(id: &str) -> String {
+    let usual = ["qps1", "threads1", "busy", "unidirectional"];
+    let words = id.split('/').filter(|word| !usual.contains(word) && !word.starts_with("depth"));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn limit_line(limit: &LimitOutcome) -> String {
+    let place =
+        limit.result.point.as_deref().map(|point| format!(" at {}", short(point))).unwrap_or_default();
+    let runs = if limit.runs > 1 { format!(" (median of {} runs)", limit.runs) } else { String::new() };
+    format!("{}: {}{runs}", limit.test, limits::outcome(&limit.result, &place))
+}
+
+fn trouble_line(trouble: &Trouble<'_>) -> String {
+    match trouble {
+        Trouble::Series(series) => series.message.clone(),
+        Trouble::Limit(limit) => limit_line(limit),
+        Trouble::Test(test) => {
+            let cause = test.error.as_ref().map(ToString::to_string).unwrap_or_default();
+            format!("{} was not measured to its end: {cause}", test.name)
+        }
+    }
+}
+
+fn conclusion(gate: &Gate) -> String {
+    let counts = [
+        Verdict::Regression,
+        Verdict::Invalid,
+        Verdict::NotComparable,
+        Verdict::Inconclusive,
+        Verdict::Improved,
+        Verdict::Pass,
+    ]
+    .into_iter()
+    .filter_map(|verdict| {
+        let count = gate.series.iter().filter(|series| series.judgement.verdict == verdict).count();
+        (count > 0).then(|| format!("{count} {}", verdict.to_string().to_lowercase()))
+    });
+    let counts: Vec<_> = counts.collect();
+    let status = match gate.status {
+        Status::Interrupted => "INTERRUPTED".to_owned(),
+        _ => gate.verdict.to_string(),
+    };
+    match counts.is_empty() {
+        true => format!("{status}   exit status {}", gate.exit_status),
+        false => format!("{status}   {}   exit status {}", counts.join(", "), gate.exit_status),
+    }
+}
+
+/// What would be run.
+pub fn preview(plan: &Plan) -> String {
+    let mut out = String::new();
+    for planned in &plan.tests {
+        let metrics: Vec<_> = planned.asked.metrics.iter().map(|metric| rule(*metric, planned)).collect();
+        out += &format!("{}  {}\n", plain(&planned.asked.test), metrics.join(", "));
+        for (name, invocation) in planned.a.iter().map(|a| ("A", a)).chain([("B", &planned.b)]) {
+            out += &format!("  {name}  {}\n", plain(&line(invocation)));
+        }
+    }
+    out += &match plan.form {
+        Some(Form::Turns | Form::SelfTest) => {
+            format!("each {} to {} times an arm\n", plan.first_look, plan.last_look)
+        }
+        _ => format!("each {} times\n", plan.runs),
+    };
+    out
+}
+
+fn rule(metric: Quantity, planned: &super::plan::PlannedTest) -> String {
+    let shown = |rule: crate::gate::Rule| {
+        let share = |share: f64| (share * 1e4).round() / 100.0;
+        format!(" (tolerance {} %, must detect {} %)", share(rule.tolerance), share(rule.must_detect))
+    };
+    format!("{}{}", metric.name(), planned.asked.rule(metric, 0.0).map(shown).unwrap_or_default())
+}
+
+/// A command as a shell would take it.
+fn line(invocation: &Invocation) -> String {
+    let environment = invocation.environment.iter().map(|(name, value)| format!("{name}={value}"));
+    let words = invocation.words.iter().map(|word| word.to_string_lossy().into_owned());
+    let all: Vec<_> = environment.chain([invocation.program.display().to_string()]).chain(words).collect();
+    shlex::try_join(all.iter().map(String::as_str)).unwrap_or_else(|_| all.join(" "))
+}
