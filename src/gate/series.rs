@@ -21,6 +21,8 @@ pub struct Asked {
     pub test: String,
     /// Metrics, each of which has a rule.
     pub metrics: Vec<Quantity>,
+    /// They are the usual ones: nobody misses one of them that runs are too short for.
+    pub is_usual: bool,
     /// The path that is judged; `None` for whatever was measured.
     pub transport: Option<Transport>,
     /// What is tolerated of some of them.
@@ -75,6 +77,8 @@ pub struct Gathered {
     pub differences: Vec<Mismatch>,
     /// What only baseline or candidate has.
     pub uncompared: Vec<Uncompared>,
+    /// Usual metrics of a test for which no run had samples enough.
+    pub unmeasured: Vec<String>,
     /// An end used the emulated device.
     pub is_emulated: bool,
     /// An end was compiled without optimisation.
@@ -195,6 +199,11 @@ impl Gathered {
         }
         for &metric in &asked.metrics {
             let Some(mut rule) = asked.rule(metric, context.clock_ns) else { continue };
+            let (values_a, values_b) = (of_a(metric), values(point, metric));
+            if asked.is_usual && values_b.is_empty() && values_a.iter().all(Vec::is_empty) {
+                self.unmeasured.push(format!("{} {}", asked.test, metric.name()));
+                continue;
+            }
             rule.advisory |= context.is_advisory;
             let series = Series {
                 test: asked.test.clone(),
@@ -204,8 +213,8 @@ impl Gathered {
                 unit: metric.unit(),
                 better: Better::of(metric),
                 judgement: Judgement::without(&rule, Verdict::Inconclusive, Code::TooFewRuns, ""),
-                values_a: of_a(metric),
-                values_b: values(point, metric),
+                values_a,
+                values_b,
                 message: String::new(),
             };
             self.metrics.push(Unjudged { series, rule, context: context.clone() });

@@ -40,6 +40,7 @@ fn scale(value: &mut Value, transport: &str, factor: f64) {
             "/latency_ns/min",
             "/latency_ns/p50",
             "/latency_ns/p99",
+            "/latency_ns/p99_9",
             "/latency_ns/max",
             "/bandwidth/bytes_per_s",
             "/bandwidth/messages_per_s",
@@ -54,7 +55,7 @@ fn scale(value: &mut Value, transport: &str, factor: f64) {
 
 impl Files {
     /// Writes a document, and gives its path.
-    fn put(&self, name: &str, value: &Value) -> PathBuf {
+    pub fn put(&self, name: &str, value: &Value) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, value.to_string()).unwrap();
@@ -62,7 +63,7 @@ impl Files {
     }
 
     /// A directory of runs that scatter, RDMA multiplied by a factor.
-    fn runs(&self, name: &str, of: &Document, first: u64, factor: f64) {
+    pub fn runs(&self, name: &str, of: &Document, first: u64, factor: f64) {
         for (index, scatter) in SCATTER.iter().enumerate() {
             let mut value = document(of, first + index as u64);
             scale(&mut value, "rdma", scatter * factor);

@@ -51,7 +51,10 @@ fn command(line: &str) -> Option<Vec<OsString>> {
     let line = line.rsplit_once(" -- target/").map_or(line, |(_, typed)| typed);
     let line = line.split(" # ").next().unwrap_or(line);
     let line = line.split([';', '>', '|']).next().unwrap_or(line);
-    let mut words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+    let words = shlex::split(line).unwrap_or_else(|| line.split_whitespace().map(String::from).collect());
+    // Variables of its environment stand before a command.
+    let words = words.into_iter().skip_while(|word| word.contains('=') && !word.starts_with('-'));
+    let mut words: Vec<OsString> = words.map(OsString::from).collect();
     let first = words.first()?.to_str()?.to_owned();
     let name = first.rsplit('/').next()?.to_owned();
     words[0] = name.clone().into();
@@ -68,6 +71,10 @@ fn parses(words: &[OsString]) -> Result<(), String> {
         (None, "verbmark") => match cli::tool::parse(words) {
             Ok(args) => match args.task {
                 cli::tool::Task::Audit(audit) => return parses(&audit.test),
+                cli::tool::Task::Gate(gate) => {
+                    let arms = [gate.arms.a, gate.arms.b].into_iter().flatten();
+                    return arms.filter_map(|arm| command(&arm)).try_for_each(|words| parses(&words));
+                }
                 _ => Ok(()),
             },
             Err(error) => Err(error),

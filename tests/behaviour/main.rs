@@ -14,6 +14,7 @@ mod documented;
 mod documents;
 mod emulated_faults;
 mod explain;
+mod gate;
 mod layout;
 mod limited_by;
 mod limits;

@@ -154,7 +154,8 @@ impl<'a> Job<'a> {
         for (name, runs) in runs.into_tests() {
             let asked = self.plan.asked_of(&name, &runs)?;
             gathered.against_sittings(&asked, &stored, &runs);
-            gate.tests.push(entry(name, &Runs::default(), &runs));
+            let binary = runs.tests.first().map(|test| test.binary.clone()).unwrap_or_default();
+            gate.tests.push(entry(name, binary, &Runs::default(), &runs));
         }
         self.judge(gate, gathered, true)
     }
@@ -208,7 +209,8 @@ impl<'a> Job<'a> {
             sitting.describe(arm);
         }
         for (planned, measured) in self.plan.tests.iter().zip(&sitting.tests) {
-            let mut entry = entry(planned.asked.test.clone(), &measured.a, &measured.b);
+            let (name, binary) = (planned.asked.test.clone(), planned.b.name().into_owned());
+            let mut entry = entry(name, binary, &measured.a, &measured.b);
             entry.commands = commands(planned);
             entry.error = measured.error.clone();
             gate.tests.push(entry);
@@ -225,6 +227,9 @@ impl<'a> Job<'a> {
         }
         if gathered.is_unoptimised {
             gate.note("unoptimised", "an end was compiled without optimisation: its numbers mean nothing");
+        }
+        for what in gathered.unmeasured.drain(..) {
+            gate.note("unmeasured", format!("{what} is not judged: runs are too short for it (-D, -n)"));
         }
         // Stored sittings may hold more than is asked for now.
         let is_turns = gate.form == Form::Turns;
@@ -280,7 +285,7 @@ fn gather(plan: &Plan, sitting: &Sitting<'_>) -> Gathered {
 }
 
 /// A test as the document has it.
-fn entry(name: String, a: &Runs, b: &Runs) -> TestEntry {
+fn entry(name: String, binary: String, a: &Runs, b: &Runs) -> TestEntry {
     let test = b.tests.first();
     let named = |field: &Field| match field.end {
         Some(end) => format!("{end}.{}", field.name),
@@ -293,7 +298,7 @@ fn entry(name: String, a: &Runs, b: &Runs) -> TestEntry {
     let environment = environment.map(|(field, met)| (named(field), values(met)));
     TestEntry {
         name,
-        binary: test.map(|test| test.binary.clone()).unwrap_or_default(),
+        binary,
         commands: BTreeMap::new(),
         runs_a: a.count(),
         runs_b: b.count(),

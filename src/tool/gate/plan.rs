@@ -86,6 +86,7 @@ impl Plan {
         let asked = Asked {
             test: String::new(),
             metrics: args.arms.metric.iter().map(|name| metric(name)).collect::<Result<_>>()?,
+            is_usual: args.arms.metric.is_empty(),
             transport: None,
             tolerances: tolerances(&suite.tolerance),
             minimum_runs: if is_paired { first_look } else { runs.max(3) },
@@ -250,7 +251,12 @@ impl Drafts<'_> {
                 return Err(Error::usage(format!("two tests of the suite are called {name}"))
                     .with_remedy("give each a name of its own"));
             }
-            let mut asked = Asked { test: name, metrics: metrics(typed, shape), ..self.asked.clone() };
+            let mut asked = Asked {
+                test: name,
+                metrics: metrics(typed, shape),
+                is_usual: typed.metrics.is_none(),
+                ..self.asked.clone()
+            };
             asked.tolerances.extend(tolerances(&typed.tolerance));
             check(&asked, shape)?;
             let of = |arm: &TypedArm| self.invocation(typed, arm);

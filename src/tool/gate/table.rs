@@ -20,7 +20,7 @@ pub fn render(gate: &Gate, width: Option<usize>) -> String {
         say(letter(arm.arm), &description(arm));
     }
     for of_test in gate.series.chunk_by(|one, other| one.test == other.test) {
-        out += &format!("\n{}\n\n{}", plain(&of_test[0].test), rows(gate, of_test));
+        out += &format!("\n{}\n\n{}", plain(&of_test[0].test), rows(of_test));
     }
     if let Some(found) = &gate.self_test {
         out += &format!("\n{}", scatter(&found.series));
@@ -86,7 +86,7 @@ fn description(arm: &ArmRecord) -> String {
 }
 
 /// The rows of one test.
-fn rows(gate: &Gate, of_test: &[Series]) -> String {
+fn rows(of_test: &[Series]) -> String {
     let sure = of_test.iter().map(|series| series.judgement.confidence).next().unwrap_or(0.99);
     let interval = format!("{} % interval", (sure * 1e4).round() / 100.0);
     let titles = ["size", "transport", "metric", "baseline", "candidate", "change", &interval, "runs", ""];
@@ -141,17 +141,8 @@ fn missing_sittings(gate: &Gate) -> Option<String> {
 
 /// How the metrics behaved where nothing changed, and what follows for a suite.
 fn scatter(series: &[SelfTestSeries]) -> String {
-    let titles = [
-        "test",
-        "point",
-        "metric",
-        "run CV",
-        "largest change",
-        "found at",
-        "tolerate",
-        "must detect",
-        "regressions",
-    ];
+    let titles =
+        ["test", "point", "metric", "run CV", "largest change", "tolerance", "must detect", "regressions"];
     let mut lines = vec![titles.map(str::to_owned)];
     let share =
         |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{:.1} %", 100.0 * value));

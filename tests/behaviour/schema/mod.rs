@@ -39,6 +39,11 @@ pub fn of_comparisons() -> Value {
     serde_json::from_str(include_str!("../../../docs/compare.schema.json")).expect("the schema is JSON")
 }
 
+/// `docs/gate.schema.json`, likewise.
+pub fn of_gates() -> Value {
+    serde_json::from_str(include_str!("../../../docs/gate.schema.json")).expect("the schema is JSON")
+}
+
 /// What a reader validates with: keys it does not know are fine.
 pub fn for_readers() -> Validator {
     jsonschema::draft202012::new(&schema()).expect("the schema is a schema")
