@@ -171,7 +171,7 @@ impl<'a> Job<'a> {
     /// disturbs a run of each and not all of one.
     fn one_after_the_other(&self, sitting: &mut Sitting<'_>, gate: &mut Gate) -> Result<()> {
         let (tests, runs) = (self.plan.tests.len(), self.plan.runs);
-        say(&format!("{}, {runs} times", counted(tests, "test")));
+        sitting.say(&format!("{}, {runs} times", counted(tests, "test")));
         let outcome = (0..runs).try_for_each(|_| sitting.round(&[Arm::B], |_| true));
         gate.order = sitting.order.clone();
         outcome
@@ -249,7 +249,7 @@ fn take_turns(plan: &Plan, sitting: &mut Sitting<'_>, seed: u32) -> Result<()> {
     let order = order(seed.into(), last_look);
     let mut pairs = order.chunks(2);
     let tests = plan.tests.len();
-    say(&format!("{}, {first_look} to {last_look} pairs", counted(tests, "test")));
+    sitting.say(&format!("{}, {first_look} to {last_look} pairs", counted(tests, "test")));
     pairs.by_ref().take(first_look).try_for_each(|pair| sitting.round(pair, |_| true))?;
     if first_look == last_look {
         return Ok(());
@@ -264,10 +264,10 @@ fn take_turns(plan: &Plan, sitting: &mut Sitting<'_>, seed: u32) -> Result<()> {
     let open: Vec<bool> = (0..tests).map(is_open).collect();
     let left = open.iter().filter(|is_open| **is_open).count();
     if left == 0 {
-        say(&format!("decided after {first_look} pairs"));
+        sitting.say(&format!("decided after {first_look} pairs"));
         return Ok(());
     }
-    say(&format!("{left} of {} open after {first_look} pairs", counted(tests, "test")));
+    sitting.say(&format!("{left} of {} open after {first_look} pairs", counted(tests, "test")));
     pairs.try_for_each(|pair| sitting.round(pair, |test| open[test]))
 }
 
