@@ -4,10 +4,12 @@
 
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
+use ipnet::IpNet;
 
 use crate::units::{parse_duration, parse_size};
 
@@ -102,6 +104,14 @@ pub struct EndpointArgs {
     /// Local address to listen on or to connect from
     #[arg(long, value_name = "ADDRESS")]
     pub bind: Option<IpAddr>,
+
+    /// Secret that the other end must know, too: a file of 16 bytes or more, with the same content at both ends
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+
+    /// As a server, take clients only from this address or prefix, such as 10.7.0.0/16; repeatable, or a list with commas
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',', value_parser = parse_prefix)]
+    pub allow: Vec<IpNet>,
 
     /// NUMA node that the buffers are to lie on [default: that of the core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1023))]
@@ -374,6 +384,14 @@ fn parse_mtu(text: &str) -> Result<u32, String> {
         mtu @ (256 | 512 | 1024 | 2048 | 4096) => Ok(mtu as u32),
         other => Err(format!("{other} is not a path MTU: 256, 512, 1024, 2048 or 4096")),
     }
+}
+
+/// An address alone is a prefix of its whole length.
+fn parse_prefix(text: &str) -> Result<IpNet, String> {
+    let address = text.parse::<IpAddr>().map(IpNet::from);
+    address.or_else(|_| text.parse()).map_err(|_| {
+        format!("'{text}' is not an address or a prefix: write it as in 10.7.0.0/16, fd00::/8 or 10.7.0.1")
+    })
 }
 
 fn parse_label(text: &str) -> Result<(String, String), String> {
