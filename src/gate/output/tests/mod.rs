@@ -1,0 +1,4 @@
+//! Each format read back by rules of its readers, of gates whose names mean something to it.
+
+mod report;
+mod sample;
