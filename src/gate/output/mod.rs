@@ -5,6 +5,7 @@
 //! | [`junit`] | test reports of GitLab, Jenkins, Azure, Buildkite |
 //! | [`markdown`] | the summary of a GitHub step, or anybody |
 //! | [`annotations`] | GitHub, from the step's standard output |
+//! | [`openmetrics`] | Prometheus, and the text-file collector of its node exporter |
 //!
 //! Names are those of users and of other machines, so that each format has its own escaping. A value that could not be had
 //! is left out, never 0.
@@ -12,6 +13,7 @@
 pub mod annotations;
 pub mod junit;
 pub mod markdown;
+pub mod openmetrics;
 mod series;
 mod words;
 

@@ -1,4 +1,5 @@
 //! Each format read back by rules of its readers, of gates whose names mean something to it.
 
+mod metrics;
 mod report;
 mod sample;
