@@ -1,8 +1,19 @@
-//! A series as several formats show it: what was varied, and the candidate's number.
+//! A series as histories know it: one name from gate to gate, and the candidate's number.
 
+use super::words::printable;
 use crate::gate::document::Series;
 use crate::gate::shift::median;
 use crate::result::{Direction, Point, Wait};
+
+/// What it is called in every gate, whatever else that measures: `send_lat.rdma.64.p50`, and
+/// `send_bw.rdma.65536.depth128.bw` where more than the size is not one, or not the usual.
+pub(super) fn name(series: &Series) -> String {
+    let mut parts =
+        vec![series.test.clone(), series.transport.name().into(), series.point.size_bytes.to_string()];
+    parts.extend(beyond_size(&series.point));
+    parts.push(series.judgement.metric.name().into());
+    printable(&parts.join("."))
+}
 
 /// What of a point, besides its size, is more than one or not the usual: `depth128`, `events`.
 pub(super) fn beyond_size(point: &Point) -> Vec<String> {
