@@ -149,6 +149,10 @@ impl<'a> Job<'a> {
 
     fn measured_already(&self, gate: &mut Gate, candidate: &Path) -> Result<()> {
         let runs = crate::tool::compare::runs(candidate.as_os_str())?.runs;
+        if let Some(first) = &runs.first {
+            gate.started_at = first.started_at.clone();
+            gate.labels.extend(first.labels.clone());
+        }
         let stored: Vec<_> = self.stored.iter().map(|stored| &stored.runs).collect();
         let mut gathered = Gathered::default();
         for (name, runs) in runs.into_tests() {
