@@ -40,8 +40,7 @@ pub fn run(args: &GateArgs) -> Result<u8> {
     let outputs = Outputs::open(&args.output)?;
     let plan = Plan::new(args)?;
     if args.measuring.dry_run {
-        outputs.show(&table::preview(&plan));
-        return Ok(0);
+        return outputs.show(&table::preview(&plan)).map(|()| 0);
     }
     let stored = args.arms.baseline.as_deref().map(baseline::stored).transpose()?.unwrap_or_default();
     let unfinished = args.arms.record.as_deref().map(Unfinished::begin).transpose()?;
@@ -55,13 +54,13 @@ pub fn run(args: &GateArgs) -> Result<u8> {
 
     let seed = args.measuring.seed.map_or_else(random_seed, Ok)?;
     let gate = job.hold(form, seed)?;
-    outputs.show(&render(&gate, binaries::width()));
+    let shown = outputs.show(&render(&gate, binaries::width()));
     let added = unfinished.map_or(Ok(()), |unfinished| add_unless_worse(&gate, unfinished));
     let written = outputs.write(&gate);
     if let Some(error) = &gate.error {
         binaries::complain(error);
     }
-    match added.and(written) {
+    match shown.and(added).and(written) {
         Ok(()) => Ok(gate.exit_status),
         // What was found is the more important.
         Err(error) if gate.exit_status == 0 => Err(error),

@@ -71,11 +71,14 @@ impl Outputs {
     }
 
     /// The text, unless a document has standard output.
-    pub fn show(&self, text: &str) {
-        if self.files.iter().all(|(_, target)| *target != Target::Stdout) {
-            // Who closed the pipe has seen enough.
-            let _ = std::io::stdout().write_all(text.as_bytes());
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn show(&self, text: &str) -> Result<()> {
+        if self.files.iter().any(|(_, target)| *target == Target::Stdout) {
+            return Ok(());
         }
+        Target::Stdout.offer(text.as_bytes())
     }
 
     /// Writes each; one that cannot be written keeps none of the others from it.
@@ -83,12 +86,11 @@ impl Outputs {
     /// # Errors
     /// The first that could not be written.
     pub fn write(&self, gate: &Gate) -> Result<()> {
-        if self.annotates {
-            self.show(&annotations::to_string(gate));
-        }
+        let commands = if self.annotates { annotations::to_string(gate) } else { String::new() };
         let write = |(format, target): &(Format, Target)| target.offer(self.text(*format, gate)?.as_bytes());
         let summary = self.summary.as_deref().map(|path| append(path, &markdown::to_string(gate)));
-        self.files.iter().map(write).chain(summary).fold(Ok(()), Result::and)
+        let said = std::iter::once_with(|| self.show(&commands));
+        said.chain(self.files.iter().map(write)).chain(summary).fold(Ok(()), Result::and)
     }
 
     fn text(&self, format: Format, gate: &Gate) -> Result<String> {
