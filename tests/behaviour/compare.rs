@@ -551,7 +551,7 @@ fn ten_thousand_runs_are_compared_in_a_moment() {
 }
 
 /// Every place of a document.
-fn places(value: &Value, at: &str, all: &mut Vec<String>) {
+pub fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.into());
     match value {
         Value::Object(map) => map.iter().for_each(|(key, inner)| places(inner, &format!("{at}/{key}"), all)),
@@ -563,13 +563,13 @@ fn places(value: &Value, at: &str, all: &mut Vec<String>) {
 }
 
 /// A document of each kind, made once: their histograms take a while.
-fn kinds() -> &'static [Value] {
+pub fn kinds() -> &'static [Value] {
     static KINDS: OnceLock<Vec<Value>> = OnceLock::new();
     KINDS.get_or_init(|| documents::all().iter().map(|(_, of)| document(of, 1)).collect())
 }
 
 /// What a document says, and what may stand in its place.
-fn odd() -> impl Strategy<Value = Value> {
+pub fn odd() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
         Just(json!(0)),

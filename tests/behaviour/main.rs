@@ -14,6 +14,7 @@ mod documented;
 mod documents;
 mod emulated_faults;
 mod explain;
+mod fuzz;
 mod gate;
 mod guarded;
 mod layout;

@@ -9,11 +9,12 @@ use std::time::Duration;
 use super::simulated::Random;
 use crate::cli;
 use crate::gate::rule::{FIRST_LOOK, LAST_LOOK};
-use crate::gate::{Code, Judgement, Metric, Rule, Verdict, judge, order, overall};
+use crate::gate::{Code, Judgement, Rule, Verdict, judge, order, overall};
 use crate::measure::latency::{initiate, respond};
 use crate::measure::{Clock, Epoch, Halt, LatencyHistogram, RoundTrip, Stop, Ticks, Waiting, Wake, Watch};
 use crate::ops::{self, Verb};
 use crate::plan::{self, Shape, Side, Test};
+use crate::result::Quantity;
 use crate::transport::path::{self, PathChoice};
 use crate::transport::rdma::{PingPong, Port, Prepared, Rdma, Reads};
 use crate::verbs::VirtualTime;
@@ -32,7 +33,7 @@ const TRIPS: u64 = 1000;
 const SCATTER: f64 = 0.015;
 
 /// What is judged, and the quantile of a run's histogram that it is.
-const METRICS: [(Metric, f64); 2] = [(Metric::P50, 0.5), (Metric::P99, 0.99)];
+const METRICS: [(Quantity, f64); 2] = [(Quantity::P50, 0.5), (Quantity::P99, 0.99)];
 
 /// The clock of a run in which everything takes longer by a factor.
 #[derive(Clone, Copy)]
@@ -174,7 +175,7 @@ impl<'t> Build<'t> {
 type Runs = [[Vec<f64>; 2]; 2];
 
 fn judged([a, b]: &Runs, last: bool) -> Vec<Judgement> {
-    let rule = |metric: Metric| metric.rule(0.0).unwrap();
+    let rule = |metric: Quantity| metric.rule(0.0).unwrap();
     let judge = |(i, (metric, _)): (usize, _)| judge(&rule(metric), &a[i], &b[i], last).unwrap();
     METRICS.into_iter().enumerate().map(judge).collect()
 }
@@ -250,7 +251,7 @@ fn a_delay_below_the_floor_passes_where_its_share_alone_would_not() {
         let (found, [a, b]) = gate(seed, [200, 220], [0, 15], SCATTER);
         assert!(found.iter().all(|found| found.verdict == Verdict::Pass), "{seed}: {found:?}");
         assert_eq!(found[0].reasons[0].code, Code::BelowFloor, "{seed}: {found:?}");
-        let without = Rule { floor: 0.0, ..Metric::P50.rule(0.0).unwrap() };
+        let without = Rule { floor: 0.0, ..Quantity::P50.rule(0.0).unwrap() };
         assert_eq!(judge(&without, &a[0], &b[0], true).unwrap().verdict, Verdict::Regression, "{seed}");
     }
 }

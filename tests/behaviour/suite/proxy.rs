@@ -42,7 +42,12 @@ struct Inner {
     streams: Vec<TcpStream>,
     /// Whose bytes on a data connection are changed, and the place of the one that is.
     wrong: Option<(From, u64)>,
+    /// Which frame is changed, counted as `pass` is, and how.
+    change: Option<(usize, Change)>,
 }
+
+/// What is said in place of a message.
+pub type Change = Box<dyn FnOnce(Value) -> Value + Send>;
 
 /// A running proxy. It lives on in its own threads, until both ends have gone.
 #[derive(Clone)]
@@ -55,18 +60,33 @@ pub struct Proxy {
 impl Proxy {
     /// Listens for a client of the server on `port`. Passes `pass` frames, and in place of the next does `act`.
     pub fn start(port: u16, pass: usize, act: impl FnOnce(&Proxy) + Send + 'static) -> Self {
-        Self::listen(port, pass, Some(Box::new(act)), None)
+        Self::listen(port, pass, Some(Box::new(act)), None, None)
+    }
+
+    /// Passes everything, but another message than the one after the first `pass`.
+    pub fn with_wrong_message(
+        port: u16,
+        pass: usize,
+        change: impl FnOnce(Value) -> Value + Send + 'static,
+    ) -> Self {
+        Self::listen(port, usize::MAX, None, None, Some((pass + 1, Box::new(change))))
     }
 
     /// Passes everything, with one bit of byte number `at` wrong in what `from` sends on the data connection.
     pub fn with_wrong_byte(port: u16, from: From, at: u64) -> Self {
-        Self::listen(port, usize::MAX, None, Some((from, at)))
+        Self::listen(port, usize::MAX, None, Some((from, at)), None)
     }
 
-    fn listen(port: u16, pass: usize, act: Option<Act>, wrong: Option<(From, u64)>) -> Self {
+    fn listen(
+        port: u16,
+        pass: usize,
+        act: Option<Act>,
+        wrong: Option<(From, u64)>,
+        change: Option<(usize, Change)>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let inner = Inner { pass, act, frames: Vec::new(), streams: Vec::new(), wrong };
+        let inner = Inner { pass, act, frames: Vec::new(), streams: Vec::new(), wrong, change };
         let proxy =
             Self { inner: Arc::new(Mutex::new(inner)), closed: Arc::new(AtomicBool::new(false)), address };
         let accepting = proxy.clone();
@@ -146,8 +166,17 @@ impl Proxy {
             // A data connection has one frame each way, and then bytes of any kind.
             is_data = frame.message.pointer("/ok/purpose/data").is_some()
                 || (is_first && self.answers_data(&frame));
+            let message = frame.message.clone();
             if !self.may_pass(frame) {
                 return Ok(());
+            }
+            let changed = self.locked(|inner| {
+                let is_next = inner.change.as_ref().is_some_and(|(at, _)| *at == inner.frames.len());
+                inner.change.take_if(|_| is_next)
+            });
+            if let Some((_, change)) = changed {
+                body = change(message).to_string().into_bytes();
+                length = (body.len() as u32).to_be_bytes();
             }
             // At once: half of a frame would be another kind of failure.
             let mut whole = if is_first { preamble.to_vec() } else { Vec::new() };
