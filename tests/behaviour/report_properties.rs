@@ -281,3 +281,41 @@ fn additions_to_a_document_do_not_stop_old_readers() {
     value.as_object_mut().unwrap().remove("floor");
     assert_eq!(Document::from_json(&value.to_string()).unwrap(), documents::latency());
 }
+
+/// What 800 Gb/s carry in a second.
+const FASTEST: f64 = 100e9;
+
+proptest! {
+    /// Counts are exact, and rates and spans right, in every format.
+    #[test]
+    fn a_month_at_full_speed_overflows_nothing(
+        seconds in 1_u64..=31 * 24 * 3600,
+        nanoseconds in 0_u32..1_000_000_000,
+        size in prop_oneof![Just(1_u64), 1..=1_u64 << 30],
+        cores in 1_u64..=1024,
+    ) {
+        let window = std::time::Duration::new(seconds, nanoseconds);
+        let messages = (FASTEST * window.as_secs_f64()) as u64 / size + 1;
+        let mut document = documents::agreed("write_bw", &documents::test(Verb::Write, Shape::Bandwidth, &[size]));
+        let point = verbmark::result::Point { size_bytes: size, ..documents::bandwidth().results[0].point };
+        let mut row = ResultRow::new(Transport::Rdma, point, Side::Client).with_window(messages, window);
+        row.bandwidth = Some(Bandwidth::new(messages, size, window, &[]));
+        let cpu_ns = window.as_nanos() as u64 * cores;
+        row.cpu.client = Some(CpuUse { cpu_ns: Some(cpu_ns), ns_per_message: Some(cpu_ns as f64 / messages as f64), ..CpuUse::default() });
+        document.add_row(row);
+        document.finish();
+        let again = Document::from_json(&json::to_string(&document).unwrap()).unwrap();
+        prop_assert_eq!(&again.results, &document.results);
+        let row = &again.results[0];
+        prop_assert_eq!(row.messages, messages);
+        let bandwidth = row.bandwidth.as_ref().unwrap();
+        let bytes_per_s = messages as f64 * size as f64 / window.as_secs_f64();
+        prop_assert!((bandwidth.bytes_per_s.unwrap() / bytes_per_s - 1.0).abs() < 1e-12);
+        prop_assert!((row.window_s.unwrap() / window.as_secs_f64() - 1.0).abs() < 1e-12);
+        let text = csv::to_string(&document).unwrap();
+        let mut rows = ::csv::Reader::from_reader(text.as_bytes());
+        let column = rows.headers().unwrap().iter().position(|title| title == "messages").unwrap();
+        prop_assert_eq!(&rows.records().next().unwrap().unwrap()[column], &*messages.to_string());
+        prop_assert!(render(&document, Some(80)).contains("Gb/s"));
+    }
+}

@@ -1,6 +1,6 @@
 //! `verbmark serve`: any test, many clients, until it is stopped.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -204,6 +204,44 @@ fn fifty_tests_leave_nothing_behind() {
     assert_eq!(descriptors_after, descriptors);
     // Each has some 100 kB of buffers.
     assert!(kilobytes_after < kilobytes + 2048, "{kilobytes} kB, then {kilobytes_after} kB");
+    server.signal(Signal::SIGTERM);
+    server.finish().exits(0);
+}
+
+/// `cargo test --test behaviour -- --ignored --nocapture serve::a_thousand` prints what `results/` has of it.
+#[test]
+#[ignore = "takes minutes: a thousand tests, and ten thousand connections of strangers between them"]
+fn a_thousand_tests_leave_nothing_behind() {
+    let _turn = suite::turn();
+    let (mut server, port) = serve("-d emu0");
+    println!("{:>5}  {:>8}  {:>11}  {:>9}", "tests", "strangers", "descriptors", "memory kB");
+    let mut least = None;
+    for hundreds in 0..=10 {
+        if hundreds > 0 {
+            for _ in 0..20 {
+                let runs = ["send_lat", "read_lat", "send_bw", "write_lat", "write_bw"];
+                let runs = runs.map(|binary| start(binary, port, "-n 10 -s 32k -t 4 --warm-up 0"));
+                runs.into_iter().for_each(|run| drop(run.finish().exits(0)));
+                for stranger in 0..50 {
+                    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+                    // A refused one may be closed already.
+                    let _ = stream.write_all(&b"verbmark/1\n\0\0\0\x10{"[..stranger % 16]);
+                }
+            }
+            has_served(&mut server, 100 * hundreds, ": ok after ");
+        }
+        // What has just been closed is let go within a moment.
+        std::thread::sleep(Duration::from_secs(6));
+        let (descriptors, kilobytes) = held(&server);
+        println!("{:>5}  {:>8}  {descriptors:>11}  {kilobytes:>9}", 100 * hundreds, 1000 * hundreds);
+        if hundreds == 1 {
+            least = Some((descriptors, kilobytes));
+        }
+        if let Some((before, memory)) = least {
+            assert_eq!(descriptors, before);
+            assert!(kilobytes < memory + 4096, "{memory} kB, then {kilobytes} kB");
+        }
+    }
     server.signal(Signal::SIGTERM);
     server.finish().exits(0);
 }
