@@ -54,7 +54,7 @@ pub enum Task {
     Compare(CompareArgs),
 
     /// Decide whether a candidate is slower than a baseline, for a CI job: in turns, against stored sittings, or by limits
-    Gate(GateArgs),
+    Gate(Box<GateArgs>),
 
     /// Serve any test to any client, one after the other, until stopped by SIGINT or SIGTERM
     Serve(ServeArgs),
