@@ -4,8 +4,8 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, OnceLock};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -103,7 +103,7 @@ fn run(verb: Verb, shape: Shape, epoch: Epoch) -> Result<u8> {
         complain(error);
     }
     terminal.say_limits(&document);
-    let written = outputs.write(&document);
+    let written = outputs.write(&document).and(terminal.shown());
     let status = document.exit_status();
     match written {
         Ok(()) => Ok(status),
@@ -206,6 +206,8 @@ struct Terminal {
     shows_table: bool,
     bar: ProgressBar,
     table: Mutex<Option<Shown>>,
+    /// Why a part of the table could not be shown.
+    unshown: OnceLock<Error>,
 }
 
 /// The table, and how many of the document's rows it shows.
@@ -220,7 +222,13 @@ impl Terminal {
         if let Ok(style) = ProgressStyle::with_template("{msg}") {
             bar.set_style(style);
         }
-        Self { verbose: plan.site.verbose, shows_table: !files.take_stdout(), bar, table: Mutex::new(None) }
+        Self {
+            verbose: plan.site.verbose,
+            shows_table: !files.take_stdout(),
+            bar,
+            table: Mutex::new(None),
+            unshown: OnceLock::new(),
+        }
     }
 
     /// Where there is no table, limits that did not pass are said all the same.
@@ -232,11 +240,16 @@ impl Terminal {
         }
     }
 
+    fn shown(&self) -> Result<()> {
+        self.unshown.get().cloned().map_or(Ok(()), Err)
+    }
+
     fn print(&self, text: &str) {
         // Who closed the pipe has seen enough; the run and its files go on.
         self.bar.suspend(|| {
-            let mut out = std::io::stdout().lock();
-            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            if let Err(error) = Target::Stdout.offer(text.as_bytes()) {
+                let _ = self.unshown.set(error);
+            }
         });
     }
 

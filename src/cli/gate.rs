@@ -152,6 +152,10 @@ pub struct GateOutput {
     #[arg(long, value_name = "FILE")]
     pub otava: Option<OsString>,
 
+    /// Write the configuration by which Apache Otava reads that CSV
+    #[arg(long, value_name = "FILE", requires = "otava")]
+    pub otava_config: Option<OsString>,
+
     /// Write what is better when smaller, as JSON for github-action-benchmark
     #[arg(long, value_name = "FILE")]
     pub smaller_is_better: Option<OsString>,

@@ -3,7 +3,6 @@
 //! Names follow perftest where the meaning is the same. What the options decide is in `plan`.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
@@ -12,6 +11,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use crate::units::{parse_duration, parse_size};
 
 mod durations;
+mod endpoint;
 mod gate;
 mod limit;
 mod rates;
@@ -22,6 +22,7 @@ pub mod tool;
 
 pub use durations::SHORTEST_LOSS_TIMEOUT;
 use durations::{parse_loss_timeout, parse_positive_duration};
+pub use endpoint::{EndpointArgs, ReachArgs};
 pub use limit::{Bound, BoundSide, LimitSpec, Of, Quantity};
 pub use rates::{LoadArgs, MOST_RATE, MOST_SHARES, Shares, is_share};
 pub use sizes::SizeSpec;
@@ -73,52 +74,6 @@ pub struct TestArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub output: OutputArgs,
-}
-
-/// What each end chooses for itself.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "This end")]
-pub struct EndpointArgs {
-    /// RDMA device [default: the first usable one]
-    #[arg(short = 'd', long = "ib-dev", value_name = "NAME")]
-    pub device: Option<String>,
-
-    /// Port of the device
-    #[arg(short = 'i', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
-    pub ib_port: u8,
-
-    /// Index in the port's GID table [default: chosen by type, family, subnet and route]
-    #[arg(short = 'x', long, value_name = "N")]
-    pub gid_index: Option<u32>,
-
-    /// Index in the port's partition key table; both ends' keys must be of one partition
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub pkey_index: u16,
-
-    /// TCP port of the control connection and of the TCP baseline; a server takes a free one for 0
-    #[arg(short, long, value_name = "PORT", default_value_t = 18515)]
-    pub port: u16,
-
-    /// Local address to listen on or to connect from
-    #[arg(long, value_name = "ADDRESS")]
-    pub bind: Option<IpAddr>,
-
-    /// NUMA node that the buffers are to lie on [default: that of the core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1023))]
-    pub numa: Option<u32>,
-
-    /// Core to run on [default: chosen near the device, another one for each end on one host]
-    #[arg(long, alias = "core", value_name = "N")]
-    pub cpu: Option<usize>,
-}
-
-/// How a client reaches a server.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "This end")]
-pub struct ReachArgs {
-    /// Longest wait for a server to appear
-    #[arg(long, value_name = "TIME", default_value = "10", value_parser = parse_duration)]
-    pub connect_timeout: Duration,
 }
 
 /// What is measured, decided by the client.

@@ -10,6 +10,7 @@ use clap_complete::Shell;
 use super::EndpointArgs;
 use super::durations::parse_positive_duration;
 pub use super::gate::{GateArgs, GateArms, GateMeasuring, GateOutput};
+use crate::units::parse_size;
 
 /// The options of `verbmark`.
 #[derive(Debug, Clone, Parser)]
@@ -243,6 +244,22 @@ pub struct ServeArgs {
     /// Refuse clients that come while another is served, instead of letting them wait
     #[arg(long)]
     pub no_queue: bool,
+
+    /// Refuse tests with larger messages
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub max_size: Option<u64>,
+
+    /// Refuse tests whose buffers take more memory at this end
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub max_memory: Option<u64>,
+
+    /// Refuse tests that measure for longer in all, and those of a count of messages; end what goes on for much longer
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
+    pub max_duration: Option<Duration>,
+
+    /// Refuse tests with more queue pairs, or connections
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_qps: Option<u32>,
 
     /// Say what was chosen and why, and who else connected
     #[arg(short, long)]

@@ -150,7 +150,8 @@ pub struct Series {
     /// Metric, verdict, and the numbers behind it.
     #[serde(flatten)]
     pub judgement: Judgement,
-    /// One value a run of the baseline. Against sittings a list for each, empty where it has none; else one list.
+    /// One value a run of the baseline; of stored sittings a list for each of [`Gate::sittings`], in their order, empty
+    /// where that one lacks the metric.
     pub values_a: Vec<Vec<f64>>,
     /// One value a run of the candidate.
     pub values_b: Vec<f64>,

@@ -14,6 +14,7 @@
 //! * [`compare`]: recorded runs side by side, as far as they are comparable: [`recorded`], [`fingerprint`], [`sample`],
 //!   [`many`].
 //! * [`document`]: what a whole job found.
+//! * [`output`]: the same in the formats of those who read it.
 //!
 //! `docs/gating.md` says why this rule, and how often it errs by simulation.
 
@@ -27,6 +28,7 @@ pub mod many;
 mod message;
 pub mod metric;
 pub mod order;
+pub mod output;
 pub mod rank;
 pub mod recorded;
 pub mod rule;

@@ -26,6 +26,21 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Every verdict and its name in documents.
+    pub const ALL: [(&str, Self); 6] = [
+        ("improved", Self::Improved),
+        ("pass", Self::Pass),
+        ("regression", Self::Regression),
+        ("inconclusive", Self::Inconclusive),
+        ("not_comparable", Self::NotComparable),
+        ("invalid", Self::Invalid),
+    ];
+
+    /// Its name in documents.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, verdict)| *verdict == self).map_or("", |(name, _)| name)
+    }
+
     /// Exit status of a job that ends so: 0, 1 for a regression, 4, 5, and 3 for an inconclusive one that is `strict`.
     pub fn exit_status(self, strict: bool) -> u8 {
         match self {
@@ -152,5 +167,18 @@ impl Judgement {
     /// Adds why.
     pub(in crate::gate) fn because(&mut self, code: Code, message: impl Into<String>) {
         self.reasons.push(Reason { code, message: message.into() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_named_as_documents_name_it() {
+        for (name, verdict) in Verdict::ALL {
+            assert_eq!(serde_json::to_string(&verdict).unwrap(), format!("\"{name}\""));
+            assert_eq!(verdict.name(), name);
+        }
     }
 }

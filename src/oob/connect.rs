@@ -14,6 +14,7 @@ use super::control::{Control, canonical};
 use super::frame;
 use super::messages::{Envelope, Hello, Identity, Purpose, Token, Welcome};
 use super::preamble::{self, PREAMBLE, PROTOCOL, Peer};
+use super::secret::{Proof, Secret};
 use super::wire::{Limit, Moved, Wake, read_once};
 use crate::error::{Error, Result, Step};
 use crate::plan::Side;
@@ -49,6 +50,8 @@ pub struct Target<'a> {
     pub timeout: Duration,
     /// What this end is bound to.
     pub from: LocalEnd,
+    /// What the server must prove to know, and this end proves to it; `None` where it must ask for nothing.
+    pub secret: Option<&'a Secret>,
     /// Ends the wait soon after it is set; passed on to the [`Control`].
     pub stop: Option<&'static AtomicBool>,
 }
@@ -63,8 +66,42 @@ pub fn connect(target: &Target<'_>, identity: &Identity) -> Result<(Control, Wel
     let addresses = resolve(target.host, target.port, &limit)?;
     let hello = Hello { identity: identity.clone(), purpose: Purpose::Run {} };
     reach(&addresses, &target.from, &limit, true, |stream, server| {
-        greet(stream, server, &hello, &limit, target.stop)
+        let (mut control, welcome) = greet(stream, server, &hello, &limit, target.stop)?;
+        match (&welcome.challenge, target.secret) {
+            (None, None) => {}
+            (Some(asked), Some(secret)) => know_each_other(&mut control, secret, asked, &limit)?,
+            (Some(_), None) => return Err(Attempt::Fatal(no_secret(server))),
+            (None, Some(_)) => return Err(Attempt::Fatal(not_asked(server))),
+        }
+        Ok((control, welcome))
     })
+}
+
+/// Each end proves that it knows the secret, this one first: a server shows nothing to who does not.
+fn know_each_other(control: &mut Control, secret: &Secret, asked: &Token, limit: &Limit<'_>) -> Result<()> {
+    let limit = limit.at_least(TO_ANSWER);
+    let asks = Token::random()?;
+    control.send(&secret.prove(Side::Client, asked, &asks))?;
+    let proof: Proof = control.recv_within("the server's proof that it knows the secret", &limit)?;
+    if secret.proves(Side::Server, &asks, &proof) {
+        return Ok(());
+    }
+    Err(Error::failed(Step::Hello, "the server does not know the secret of --secret-file")
+        .with_remedy("give both ends a file of the same content"))
+}
+
+fn no_secret(server: SocketAddr) -> Error {
+    Error::failed(Step::Hello, format!("{server} asks for a secret"))
+        .with_remedy("give this end --secret-file, with a file of the same content as the server's")
+}
+
+/// A server that asks for nothing may be anyone.
+fn not_asked(server: SocketAddr) -> Error {
+    Error::failed(
+        Step::Hello,
+        format!("{server} asks for no secret, and so may not be the server that is meant"),
+    )
+    .with_remedy("start it with --secret-file, or leave that away here")
 }
 
 /// Opens a data connection of the run that holds `token`, to the address where its control connection goes or another

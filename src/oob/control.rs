@@ -113,6 +113,14 @@ impl Control {
         self.side
     }
 
+    /// What ends this connection from another thread, whatever goes over it: `shutdown(2)`.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn tether(&self) -> std::io::Result<TcpStream> {
+        self.stream.try_clone()
+    }
+
     /// Address of the other end; an IPv4 address that came through an IPv6 socket is shown as IPv4.
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer

@@ -4,11 +4,15 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
+
 use super::frame::{self, Decoder, Fault};
-use super::messages::{Envelope, Hello, Purpose, Token, Welcome, misread, printable};
+use super::messages::{Envelope, Hello, Identity, Purpose, Token, Welcome, misread, printable};
 use super::preamble::{self, PREAMBLE, PROTOCOL, Peer};
+use super::secret::{Proof, Secret};
 use super::wire::{Limit, Moved, read_once};
 use crate::error::{Error, Step};
+use crate::plan::Side;
 use crate::units::format_duration;
 
 /// How long a connection may take to say hello.
@@ -19,6 +23,24 @@ const TO_READ_REFUSAL: Duration = Duration::from_secs(1);
 
 /// Longest hello taken; what a stranger can make this end hold is this, times the number of pending connections.
 const MAX_HELLO: usize = 4096;
+
+/// Who may become a client.
+#[derive(Debug, Clone, Default)]
+pub struct Guard {
+    /// What a client must prove to know; `None` asks for nothing.
+    pub secret: Option<Secret>,
+    /// Where it must come from; anywhere if this is empty.
+    pub allowed: Vec<IpNet>,
+}
+
+/// Whom a connection meets.
+#[derive(Debug)]
+pub(super) struct Host<'a> {
+    pub(super) identity: &'a Identity,
+    pub(super) guard: &'a Guard,
+    /// What a data connection must show.
+    pub(super) expected: Option<&'a Token>,
+}
 
 /// A connection that is not known yet.
 #[derive(Debug)]
@@ -34,6 +56,12 @@ pub(super) struct Greeting {
 enum State {
     Preamble(preamble::Reader),
     Hello(Decoder),
+    /// Has said hello, and must prove that it knows the secret.
+    Proof {
+        decoder: Decoder,
+        hello: Hello,
+        asked: Token,
+    },
     /// Refused; what still comes is thrown away.
     Refused,
 }
@@ -71,12 +99,17 @@ impl Greeting {
     }
 
     /// Takes what has come, without waiting.
-    pub(super) fn advance(&mut self, welcome: &Welcome, expected: Option<&Token>) -> Outcome {
+    pub(super) fn advance(&mut self, host: &Host<'_>) -> Outcome {
+        let allowed = &host.guard.allowed;
+        let is_allowed = allowed.is_empty() || allowed.iter().any(|prefix| prefix.contains(&self.peer.ip()));
+        if !is_allowed && !self.refused() {
+            return self.refuse("comes from an address that --allow does not name".to_owned());
+        }
         loop {
             let mut waste = [0; 1024];
             let space = match &mut self.state {
                 State::Preamble(reader) => reader.space(),
-                State::Hello(decoder) => decoder.space(),
+                State::Hello(decoder) | State::Proof { decoder, .. } => decoder.space(),
                 State::Refused => &mut waste,
             };
             let count = match read_once(&self.stream, space) {
@@ -94,8 +127,16 @@ impl Greeting {
                 },
                 State::Hello(decoder) => match decoder.filled(count) {
                     Ok(None) => {}
-                    Ok(Some(body)) => return self.hello(&body, welcome, expected),
+                    Ok(Some(body)) => match self.hello(&body, host) {
+                        Outcome::Wait => {}
+                        outcome => return outcome,
+                    },
                     Err(fault) => return self.refuse(format!("{fault} in place of its hello")),
+                },
+                State::Proof { decoder, .. } => match decoder.filled(count) {
+                    Ok(None) => {}
+                    Ok(Some(body)) => return self.proof(&body, host),
+                    Err(fault) => return self.refuse(format!("{fault} in place of its proof")),
                 },
                 // One piece at a time: a peer that sends without end must not hold up the others.
                 State::Refused if Instant::now() < self.deadline => return Outcome::Wait,
@@ -104,7 +145,7 @@ impl Greeting {
         }
     }
 
-    fn hello(&mut self, body: &[u8], welcome: &Welcome, expected: Option<&Token>) -> Outcome {
+    fn hello(&mut self, body: &[u8], host: &Host<'_>) -> Outcome {
         let hello = match serde_json::from_slice::<Envelope<Hello>>(body) {
             Ok(Envelope::Ok(hello)) => hello,
             Ok(Envelope::Error(error)) => {
@@ -115,11 +156,42 @@ impl Greeting {
             }
         };
         if let Purpose::Data { token } = &hello.purpose
-            && Some(token) != expected
+            && Some(token) != host.expected
         {
             return self.refuse("asked for a data connection of a run that is not under way here".to_owned());
         }
-        match self.answer(&Envelope::Ok(welcome)) {
+        // The token of a data connection was given to who had proved it.
+        let is_asked = host.guard.secret.is_some() && hello.purpose == Purpose::Run {};
+        let challenge = match is_asked.then(Token::random).transpose() {
+            Ok(challenge) => challenge,
+            Err(error) => return Outcome::Stray(format!("was not asked for the secret: {error}")),
+        };
+        let welcome = Welcome { identity: host.identity.clone(), challenge };
+        if let Err(fault) = self.answer(&[PREAMBLE], &Envelope::Ok(&welcome)) {
+            return Outcome::Stray(format!("{fault} before it was answered"));
+        }
+        let Some(asked) = welcome.challenge else { return Outcome::Client(hello) };
+        self.state = State::Proof { decoder: Decoder::new(MAX_HELLO), hello, asked };
+        Outcome::Wait
+    }
+
+    /// The answer to the challenge; the client hears in turn that this end knows the secret, too.
+    fn proof(&mut self, body: &[u8], host: &Host<'_>) -> Outcome {
+        let State::Proof { hello, asked, .. } = &self.state else { return Outcome::Wait };
+        let Some(secret) = &host.guard.secret else { return Outcome::Wait };
+        let (hello, asked) = (hello.clone(), asked.clone());
+        let proof = match serde_json::from_slice::<Envelope<Proof>>(body) {
+            Ok(Envelope::Ok(proof)) => proof,
+            Ok(Envelope::Error(error)) => {
+                return Outcome::Stray(format!("gave up: {}", printable(&error.message, 200)));
+            }
+            // What it sent may be anything, but not what is to be shown.
+            Err(_) => return self.refuse("did not prove that it knows the secret: --secret-file".to_owned()),
+        };
+        if !secret.proves(Side::Client, &asked, &proof) {
+            return self.refuse("does not know the secret".to_owned());
+        }
+        match self.answer(&[], &Envelope::Ok(secret.prove(Side::Server, &proof.challenge, &asked))) {
             Ok(()) => Outcome::Client(hello),
             Err(fault) => Outcome::Stray(format!("{fault} before it was answered")),
         }
@@ -142,7 +214,9 @@ impl Greeting {
     /// Says why in a frame, and keeps the connection for a moment so that it can be read.
     fn refuse(&mut self, reason: String) -> Outcome {
         let error = Error::failed(Step::Hello, format!("refused: the client {reason}"));
-        if self.answer(&Envelope::<()>::Error(error)).is_err() {
+        // After the welcome the preamble has been said.
+        let first: &[&[u8]] = if matches!(self.state, State::Proof { .. }) { &[] } else { &[PREAMBLE] };
+        if self.answer(first, &Envelope::<()>::Error(error)).is_err() {
             return Outcome::Stray(reason);
         }
         let _ = self.stream.shutdown(Shutdown::Write);
@@ -151,10 +225,11 @@ impl Greeting {
         Outcome::Refused(reason)
     }
 
-    /// Preamble and one frame: far below what an empty socket buffer takes at once, so this does not wait.
-    fn answer(&self, message: &impl serde::Serialize) -> Result<(), Fault> {
+    /// What comes first and one frame: far below what an empty socket buffer takes at once, so this does not wait.
+    fn answer(&self, first: &[&[u8]], message: &impl serde::Serialize) -> Result<(), Fault> {
         let frame = frame::encode(message).map_err(|why| Fault::Io(io::Error::other(why)))?;
-        frame::write(&self.stream, &[PREAMBLE, &frame].concat(), &mut 0, &Limit::after(Duration::ZERO, None))
+        let bytes = [first, &[&*frame]].concat().concat();
+        frame::write(&self.stream, &bytes, &mut 0, &Limit::after(Duration::ZERO, None))
     }
 
     /// The deadline passed.
@@ -166,6 +241,9 @@ impl Greeting {
             }
             State::Preamble(reader) => self.part(&reader.ended(), &format!("and nothing more for {waited}")),
             State::Hello(_) => Outcome::Stray(format!("did not complete its hello within {waited}")),
+            State::Proof { .. } => {
+                Outcome::Stray(format!("did not prove that it knows the secret within {waited}"))
+            }
             State::Refused => Outcome::Over,
         }
     }
@@ -175,6 +253,7 @@ impl Greeting {
             State::Preamble(reader) if !reader.started() => Outcome::Stray(format!("{fault} without a word")),
             State::Preamble(reader) => self.part(&reader.ended(), &format!("and {fault}")),
             State::Hello(_) => Outcome::Stray(format!("{fault} in the middle of its hello")),
+            State::Proof { .. } => Outcome::Stray(format!("{fault} when it was asked for the secret")),
             State::Refused => Outcome::Over,
         }
     }

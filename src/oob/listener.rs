@@ -18,8 +18,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::control::{Control, canonical};
-use super::greeting::{Greeting, Outcome};
-use super::messages::{Hello, Identity, Purpose, Token, Welcome};
+use super::greeting::{Greeting, Guard, Host, Outcome};
+use super::messages::{Hello, Identity, Purpose, Token};
 use super::wire::{Limit, Wake};
 use crate::error::{Error, Result, Step};
 use crate::plan::Side;
@@ -90,7 +90,8 @@ impl Drop for Bell {
 pub struct Listener {
     socket: TcpListener,
     local: SocketAddr,
-    welcome: Welcome,
+    identity: Identity,
+    guard: Guard,
     expected: Expected,
     /// Readable when a bell has rung.
     rung: Arc<EventFd>,
@@ -100,11 +101,12 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `address`, or on all addresses of both families without one. Port 0 takes a free one.
+    /// Listens on `address`, or on all addresses of both families without one. Port 0 takes a free one. Who becomes a client
+    /// is up to `guard`.
     ///
     /// # Errors
     /// The port is taken or may not be used, or the address is not one of this host.
-    pub fn bind(address: Option<IpAddr>, port: u16, identity: Identity) -> Result<Self> {
+    pub fn bind(address: Option<IpAddr>, port: u16, identity: Identity, guard: Guard) -> Result<Self> {
         let socket = match address {
             Some(address) => listen(SocketAddr::new(address, port)).map_err(|e| (address, e)),
             None => {
@@ -121,10 +123,10 @@ impl Listener {
         };
         let (socket, local) = socket.map_err(|(address, cause)| explain(address, port, &cause))?;
         let (pending, ready) = (VecDeque::new(), VecDeque::new());
-        let (welcome, expected) = (Welcome { identity }, Expected::default());
+        let expected = Expected::default();
         let rung = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|e| Error::failed(Step::Listen, format!("eventfd: {e}")))?;
-        Ok(Self { socket, local, welcome, expected, rung: Arc::new(rung), pending, ready })
+        Ok(Self { socket, local, identity, guard, expected, rung: Arc::new(rung), pending, ready })
     }
 
     /// The address listened on; `[::]` stands for all addresses of both families.
@@ -205,7 +207,8 @@ impl Listener {
     fn advance(&mut self, mut greeting: Greeting) {
         let peer = greeting.peer;
         let expected = self.expected.lock().clone();
-        match greeting.advance(&self.welcome, expected.as_ref()) {
+        let host = Host { identity: &self.identity, guard: &self.guard, expected: expected.as_ref() };
+        match greeting.advance(&host) {
             Outcome::Wait => self.pending.push_back(greeting),
             Outcome::Over => {}
             Outcome::Stray(reason) => self.ready.push_back(Incoming::Stray { peer, reason }),

@@ -69,6 +69,9 @@ pub enum Purpose {
 pub struct Welcome {
     /// Who answers.
     pub identity: Identity,
+    /// The client must prove that it knows a secret, with this; `None` where none is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub challenge: Option<Token>,
 }
 
 /// Both ends have come to the same place.
@@ -77,7 +80,8 @@ pub(super) struct Barrier {
     pub(super) barrier: String,
 }
 
-/// A random number that ties a data connection to its run: 128 bits as 32 hexadecimal digits.
+/// A random number, which ties a data connection to its run, or is asked of who must prove something: 128 bits as 32
+/// hexadecimal digits.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Token(String);
@@ -93,6 +97,10 @@ impl Token {
             .and_then(|mut source| source.read_exact(&mut bytes))
             .map_err(|e| Error::failed(Step::Listen, format!("reading 16 bytes of /dev/urandom: {e}")))?;
         Ok(Self(format!("{:032x}", u128::from_be_bytes(bytes))))
+    }
+
+    pub(super) fn digits(&self) -> &str {
+        &self.0
     }
 }
 

@@ -7,7 +7,8 @@
 //!
 //! On the wire each end first sends `verbmark/1` and a line feed. Then come frames: four bytes of length, most
 //! significant first, and so many bytes of JSON, either `{"ok": message}` or `{"error": error}`. The client's first
-//! message is [`Hello`], the server's [`Welcome`]. On a data connection raw bytes follow these two.
+//! message is [`Hello`], the server's [`Welcome`]. On a data connection raw bytes follow these two. Where both ends are given a
+//! [`Secret`], each then proves that it knows it, the client first.
 //!
 //! What the messages of a run are and in which order they go is decided in the session. A second protocol (stock
 //! perftest as the peer) would be a sibling of [`Control`]: the session asks either for the peer's facts.
@@ -22,6 +23,7 @@ mod look;
 mod messages;
 mod preamble;
 pub mod run;
+mod secret;
 mod wire;
 
 #[cfg(test)]
@@ -30,7 +32,9 @@ mod tests;
 pub use connect::{LocalEnd, Target, connect, connect_data};
 pub use control::Control;
 pub use frame::MAX_FRAME;
+pub use greeting::Guard;
 pub use listener::{Bell, Expected, Incoming, Listener};
 pub use look::{Heard, look};
 pub use messages::{Hello, Identity, Purpose, Token, Welcome};
 pub use preamble::PROTOCOL;
+pub use secret::Secret;

@@ -1,10 +1,13 @@
 //! What a server looks at before it agrees to a client's test. Numbers from the network are checked here, once.
 
-use super::{Shape, Site, Test, Transport, binary};
+use std::time::Duration;
+
+use super::{Most, Shape, Site, Test, Transport, binary};
 use crate::cli::{MOST_BUFFERS, MOST_QPS, MOST_THREADS};
 use crate::error::{Error, Kind, Result, Step};
 use crate::measure::Stop;
 use crate::ops::Verb;
+use crate::units::format_size;
 
 /// Largest message, as in the command line.
 const LARGEST: u64 = 1 << 30;
@@ -94,6 +97,59 @@ impl Test {
         if !self.tcp.is_in_range() {
             return refuse(format!("an option of the socket is out of its range: {:?}", self.tcp));
         }
+        self.check_most(&site.most)?;
         self.check().map_err(|error| Error { kind: Kind::Failed, ..error.at(Step::Plan) })
+    }
+
+    /// The server's own limits; that of memory is looked at where it is laid out.
+    fn check_most(&self, most: &Most) -> Result<()> {
+        let refuse = |message: String, remedy: &str| {
+            Err(Error::failed(Step::Plan, message)
+                .with_remedy(format!("{remedy}, or ask who runs the server")))
+        };
+        if let Some(most) = most.size
+            && let Some(size) = self.sizes.iter().find(|size| **size > most)
+        {
+            return refuse(
+                format!(
+                    "this server takes messages of up to {}, not {}",
+                    format_size(most),
+                    format_size(*size)
+                ),
+                "choose smaller sizes with -s",
+            );
+        }
+        // Of each thread.
+        let qps = self.qps.saturating_mul(self.threads);
+        if let Some(most) = most.qps.filter(|most| qps > *most) {
+            return refuse(
+                format!("this server takes up to {most} queue pairs, not {qps}"),
+                "lower -q or --threads",
+            );
+        }
+        let Some(most) = most.duration else { return Ok(()) };
+        let shown = most.as_secs_f64();
+        match self.measured_for() {
+            None => refuse(
+                format!("this server takes tests of up to {shown} s, and a count of messages tells no time"),
+                "use -D instead of -n",
+            ),
+            Some(takes) if takes > most => refuse(
+                format!("this server takes tests of up to {shown} s, not {} s", takes.as_secs_f64()),
+                "lower -D, or measure fewer sizes, rates or paths",
+            ),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// How long all points together are measured; `None` of a count of messages.
+    fn measured_for(&self) -> Option<Duration> {
+        let Stop::After(each) = self.stop else { return None };
+        let waits = self.waits().len();
+        let rates = self.load.rate_shares.len().max(1);
+        let points = [self.sizes.len(), self.transports.len(), waits, rates];
+        let points =
+            points.into_iter().try_fold(1_u32, |all, some| all.checked_mul(u32::try_from(some).ok()?));
+        Some(points.and_then(|points| each.checked_mul(points)).unwrap_or(Duration::MAX))
     }
 }

@@ -23,7 +23,7 @@ mod tcp;
 pub use admit::{serves, tcp_only_server};
 pub use load::Load;
 pub use resolve::resolve;
-pub use site::Site;
+pub use site::{Most, Site};
 pub use tcp::TcpOptions;
 
 pub use crate::cli::{Bound, BoundSide, HOP_LIMIT, LimitSpec, MOST_THREADS, Of, Quantity};

@@ -72,6 +72,10 @@ pub fn resolve(typed: Typed, verb: Verb, shape: Shape, payload_seed: u64) -> Res
         Role::Client(_) | Role::Loopback => (Vec::new(), args.shape.limits),
     };
     limits::check(&limits, &test)?;
+    if role != Role::Server && !args.endpoint.allow.is_empty() {
+        return Err(Error::usage("--allow is for a server: it says where clients may come from")
+            .with_remedy("leave --allow away"));
+    }
     let site = Site {
         may_emulate: role == Role::Loopback,
         connect_timeout: args.reach.connect_timeout,

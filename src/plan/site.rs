@@ -1,7 +1,10 @@
 //! One end's own choices.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
+
+use ipnet::IpNet;
 
 use crate::cli::EndpointArgs;
 
@@ -26,6 +29,12 @@ pub struct Site {
     pub control_port: u16,
     /// Local address of the control connection.
     pub bind: Option<IpAddr>,
+    /// What both ends must know; `None` asks for nothing, and proves nothing.
+    pub secret_file: Option<PathBuf>,
+    /// As a server: where clients must come from; anywhere if this is empty.
+    pub allowed: Vec<IpNet>,
+    /// As a server: what no test may exceed.
+    pub most: Most,
     /// Longest wait for a server to appear.
     pub connect_timeout: Duration,
     /// As a server: open no device and refuse RDMA.
@@ -34,10 +43,34 @@ pub struct Site {
     pub verbose: bool,
 }
 
+/// What a server refuses to exceed; `None` sets no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Most {
+    /// Bytes of a message.
+    pub size: Option<u64>,
+    /// Bytes of the buffers at this end.
+    pub memory: Option<u64>,
+    /// Time that a test measures, all its points together.
+    pub duration: Option<Duration>,
+    /// Queue pairs, or connections.
+    pub qps: Option<u32>,
+}
+
 impl Site {
     /// Of a server with these options; on an emulated device only where that is named.
     pub fn of_server(typed: EndpointArgs, tcp_only: bool, verbose: bool) -> Self {
-        let EndpointArgs { device, ib_port, gid_index, pkey_index, port, bind, numa, cpu } = typed;
+        let EndpointArgs {
+            device,
+            ib_port,
+            gid_index,
+            pkey_index,
+            port,
+            bind,
+            secret_file,
+            allow,
+            numa,
+            cpu,
+        } = typed;
         Self {
             device,
             port: ib_port,
@@ -48,6 +81,9 @@ impl Site {
             numa,
             control_port: port,
             bind,
+            secret_file,
+            allowed: allow,
+            most: Most::default(),
             connect_timeout: Duration::ZERO,
             tcp_only,
             verbose,

@@ -3,12 +3,13 @@
 //!
 //! Options become a [`Plan`], a run of it fills a [`Document`], and the table and the files come from that alone.
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
 use crate::cli::registration as typed;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::measure::Epoch;
 use crate::report::{Target, json};
 use crate::suite;
@@ -55,14 +56,15 @@ fn main_from(epoch: Epoch) -> Result<u8> {
     let signalled = suite::catch_signals()?;
     let command = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let shows_table = ![&json_to, &csv_to].into_iter().flatten().any(|target| *target == Target::Stdout);
-    let mut screen = Screen { verbose: plan.verbose, shows_table, table: None };
+    let mut screen = Screen { verbose: plan.verbose, shows_table, table: None, unshown: OnceCell::new() };
     let document = run::run(&plan, command, epoch, signalled, &mut screen);
     screen.finish(&document);
     if let Some(error) = &document.error {
         suite::complain(error);
     }
     let status = document.exit_status();
-    match write(&document, json_to, csv_to) {
+    let shown = screen.unshown.into_inner().map_or(Ok(()), Err);
+    match write(&document, json_to, csv_to).and(shown) {
         Ok(()) => Ok(status),
         // The run's own failure is the more important one.
         Err(error) if status == 0 => Err(error),
@@ -88,6 +90,8 @@ struct Screen {
     verbose: bool,
     shows_table: bool,
     table: Option<Table>,
+    /// Why a part of the table could not be shown.
+    unshown: OnceCell<Error>,
 }
 
 impl Screen {
@@ -119,10 +123,11 @@ impl Screen {
     }
 
     fn print(&self, text: &str) {
-        if self.shows_table {
-            // Who closed the pipe has seen enough; the run and its files go on.
-            let mut out = std::io::stdout().lock();
-            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        // Who closed the pipe has seen enough; the run and its files go on.
+        if self.shows_table
+            && let Err(error) = Target::Stdout.offer(text.as_bytes())
+        {
+            let _ = self.unshown.set(error);
         }
     }
 }

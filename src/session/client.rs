@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::{Clock, floor};
 use crate::oob::run::{Accept, Answer, Busy, Command, Offer, Proposal, Request};
-use crate::oob::{self, Control, Identity, LocalEnd, Target};
+use crate::oob::{self, Control, Identity, LocalEnd, Secret, Target};
 use crate::plan::{Connection, Plan, Role, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, ResultRow, TestRecord};
 use crate::transport::memory;
@@ -38,6 +38,7 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
     };
     document.local = Some(ends::describe(document, Side::Client, port.as_ref(), core));
     let identity = identity(document);
+    let secret = plan.site.secret_file.as_deref().map(Secret::read).transpose()?;
     let target = Target {
         host,
         port: plan.site.control_port,
@@ -46,6 +47,7 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
             address: plan.site.bind.map(|address| SocketAddr::new(address, 0)),
             interface: None,
         },
+        secret: secret.as_ref(),
         stop: Some(process.signalled),
     };
     let (mut control, _) = oob::connect(&target, &identity)?;

@@ -28,6 +28,9 @@ mod threads;
 
 pub use serve::{Ending, serve};
 
+#[cfg(test)]
+mod tests;
+
 /// What a session tells while it runs. Called between measurements, never inside one.
 pub trait Observer: Sync {
     /// A line for standard error that everyone should see, such as where a server listens.

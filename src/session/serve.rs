@@ -5,7 +5,7 @@
 //! that none inherits the core of the one before.
 
 use std::collections::VecDeque;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, gettid};
 
-use super::server::{Agreement, Entrance, ServerEnd, as_told, say_where};
+use super::server::{Agreement, Entrance, ServerEnd, as_told, guard, say_where};
 use super::{Process, client, ends};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
@@ -35,6 +35,9 @@ const RENEW: Duration = Duration::from_secs(5);
 
 /// Without a queue, how long a client may wait for the one before to be gone: it comes as soon as that one has exited.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// Beyond twice the time that a test may measure, how long setting up and warming up may take before it is cut off.
+const SLACK: Duration = Duration::from_secs(30);
 
 /// How long a refused client is given to read why.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -64,7 +67,7 @@ pub fn serve(site: &Site, queues: bool, process: &Process<'_>) -> Result<Ending>
         cores.given(core, &[])?;
     }
     drop(port);
-    let listener = Listener::bind(site.bind, site.control_port, client::identity(&facts))?;
+    let listener = Listener::bind(site.bind, site.control_port, client::identity(&facts), guard(site)?)?;
     say_where(process, &listener);
     let mut door = Door { listener, queues, process, waiting: VecDeque::new(), leaving: VecDeque::new() };
     let shop = Shop { site, process, cores, door: gettid(), expected: door.listener.expected() };
@@ -104,6 +107,8 @@ struct Serving<'scope> {
     is_over: Arc<AtomicBool>,
     /// Its data connections.
     streams: Sender<TcpStream>,
+    /// When it is cut off, and by what: it was told how long it may take.
+    leash: Option<(Instant, TcpStream)>,
 }
 
 /// Tells the door that a client has been served, also where that panicked.
@@ -143,13 +148,25 @@ impl Door<'_> {
                 serving = self.begin(guest, shop, scope);
                 self.tell_all();
             }
+            if let Some((_, stream)) = serving
+                .as_mut()
+                .and_then(|serving| serving.leash.take_if(|(until, _)| *until <= Instant::now()))
+            {
+                // One that keeps to what it proposed is long gone.
+                let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
+                self.process
+                    .observer
+                    .say(&format!("client {peer} is cut off: it goes on far beyond --max-duration"));
+                let _ = stream.shutdown(Shutdown::Both);
+            }
             self.leaving.retain(|(until, _)| Instant::now() < *until);
             if renewal <= Instant::now() {
                 self.renew();
                 renewal = Instant::now() + if self.queues { RENEW } else { GRACE };
             }
             let is_quiet = self.waiting.is_empty() && self.leaving.is_empty();
-            let deadline = (!is_quiet).then_some(renewal);
+            let leash = serving.as_ref().and_then(|serving| serving.leash.as_ref()).map(|(until, _)| *until);
+            let deadline = (!is_quiet).then_some(renewal).into_iter().chain(leash).min();
             let incoming = match &serving {
                 // The client's thread hears a signal, and ends.
                 Some(_) => self.listener.next_unless_rung(deadline)?,
@@ -183,6 +200,8 @@ impl Door<'_> {
         scope: &'scope Scope<'scope, 'env>,
     ) -> Option<Serving<'scope>> {
         let peer = guest.control.peer_addr();
+        let until = shop.site.most.duration.and_then(|most| Instant::now().checked_add(2 * most + SLACK));
+        let leash = until.zip(guest.control.tether().ok());
         let (streams, comes) = mpsc::channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Over { flag: is_over.clone(), _bell: self.listener.bell() };
@@ -191,7 +210,7 @@ impl Door<'_> {
             shop.serve(guest, comes)
         };
         match std::thread::Builder::new().name("serve".into()).spawn_scoped(scope, work) {
-            Ok(thread) => Some(Serving { thread, is_over, streams }),
+            Ok(thread) => Some(Serving { thread, is_over, streams, leash }),
             Err(error) => {
                 self.process
                     .observer

@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::Clock;
 use crate::oob::run::{Accept, Command, Offer, Proposal, Request};
-use crate::oob::{Control, Identity, Incoming, Listener, Token};
+use crate::oob::{Control, Guard, Identity, Incoming, Listener, Secret, Token};
 use crate::ops::Verb;
 use crate::plan::{self, MOST_THREADS, Plan, Shape, Side, Site, Test, Transport};
 use crate::result::{Document, Status, TestRecord};
@@ -49,6 +49,15 @@ pub struct Server<'a> {
     pub listener: Listener,
 }
 
+/// Who may become a client of this end.
+///
+/// # Errors
+/// The secret cannot be read.
+pub(super) fn guard(site: &Site) -> Result<Guard> {
+    let secret = site.secret_file.as_deref().map(Secret::read).transpose()?;
+    Ok(Guard { secret, allowed: site.allowed.clone() })
+}
+
 impl<'a> Server<'a> {
     /// Opens the listening port. Afterwards clients are kept waiting by the kernel until they are served.
     ///
@@ -64,7 +73,7 @@ impl<'a> Server<'a> {
         let identity = client::identity(document);
         memory::check_node(plan.site.numa)?;
         let cores = Cores::read(port.as_ref().map(|port| port.device().name()))?;
-        let listener = Listener::bind(plan.site.bind, plan.site.control_port, identity)?;
+        let listener = Listener::bind(plan.site.bind, plan.site.control_port, identity, guard(&plan.site)?)?;
         let only = Some((plan.test.verb, plan.test.shape));
         Ok(Self { end: ServerEnd { site: &plan.site, only, process, port, cores }, listener })
     }
@@ -214,6 +223,7 @@ impl ServerEnd<'_> {
             None => None,
         };
         test.admit(self.only, self.site)?;
+        memory::check_most(&test, self.site.most.memory)?;
         memory::check(&test, self.port.as_ref().filter(|_| wants_rdma))?;
         tcp::check(&test)?;
         let token = Token::random()?;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::Read;
 
 use serde::Deserialize;
 
@@ -39,20 +39,17 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
                     "leave --csv and --hlog away; an explanation has whole documents of runs in its `scenes`",
                 ));
         }
-        let _ = std::io::stdout().write_all(text.as_bytes());
-        return Ok(0);
+        return Target::Stdout.offer(text.as_bytes()).map(|()| 0);
     }
     let document = Document::from_json(&text).map_err(named)?;
-    if !files.take_stdout() {
-        // Who closed the pipe has seen enough; the files are written all the same.
-        let _ = std::io::stdout().write_all(render(&document, suite::width()).as_bytes());
-    }
+    let text = if files.take_stdout() { String::new() } else { render(&document, suite::width()) };
+    let shown = Target::Stdout.offer(text.as_bytes());
     if let Some(error) = &document.error {
         suite::complain(error);
     }
     match files.write(&document) {
         Err(error) if !files::reader_gone(&error) => Err(error),
-        _ => Ok(0),
+        _ => shown.map(|()| 0),
     }
 }
 
@@ -82,16 +79,16 @@ fn registration_again(document: &registration::Document, args: &ReportArgs) -> R
             .with_remedy("leave --hlog away: the histograms are in the JSON document"));
     }
     let target = args.csv.as_deref().map(Target::from);
-    if target != Some(Target::Stdout) {
-        let _ = std::io::stdout().write_all(registration::render(document, suite::width()).as_bytes());
-    }
+    let is_taken = target == Some(Target::Stdout);
+    let text = if is_taken { String::new() } else { registration::render(document, suite::width()) };
+    let shown = Target::Stdout.offer(text.as_bytes());
     if let Some(error) = &document.error {
         suite::complain(error);
     }
     if let Some(target) = target {
         target.offer(registration::csv::to_string(document)?.as_bytes())?;
     }
-    Ok(0)
+    shown.map(|()| 0)
 }
 
 fn read(name: &OsStr) -> Result<String> {

@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::cli::tool::ServeArgs;
 use crate::error::Result;
 use crate::measure::Epoch;
-use crate::plan::Site;
+use crate::plan::{Most, Site};
 use crate::result::Document;
 use crate::session::{self, Ending, Observer, Process};
 use crate::suite;
@@ -18,7 +18,11 @@ const INTERRUPTED: u8 = 130;
 /// # Errors
 /// It cannot listen, or its device cannot be used.
 pub fn run(args: &ServeArgs) -> Result<u8> {
-    let site = Site::of_server(args.endpoint.clone(), args.tcp_only, args.verbose);
+    let &ServeArgs { max_size: size, max_memory: memory, max_duration: duration, max_qps: qps, .. } = args;
+    let site = Site {
+        most: Most { size, memory, duration, qps },
+        ..Site::of_server(args.endpoint.clone(), args.tcp_only, args.verbose)
+    };
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let voice = Voice { verbose: args.verbose };
     let signalled = suite::catch_signals()?;

@@ -42,6 +42,26 @@ pub fn check(test: &Test, port: Option<&Port>) -> Result<()> {
     }
 }
 
+/// Refuses a test whose buffers would take more than a server allows, at this end and with all its threads and paths.
+///
+/// # Errors
+/// How much it would be.
+pub fn check_most(test: &Test, most: Option<u64>) -> Result<()> {
+    let Some(most) = most else { return Ok(()) };
+    let layout = Layout::of(test)?;
+    let copies = u64::from(test.threads) * test.transports.len() as u64;
+    let bytes = (layout.bytes() as u64).saturating_mul(copies);
+    if bytes <= most {
+        return Ok(());
+    }
+    let [bytes, most] = [bytes, most].map(format_size);
+    Err(Error::failed(
+        Step::Plan,
+        format!("this server gives a test up to {most} for its buffers, not {bytes}"),
+    )
+    .with_remedy("lower -s, -t, -q, --buffers or --threads, or ask who runs the server"))
+}
+
 /// The node a user named has memory.
 ///
 /// # Errors

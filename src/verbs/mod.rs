@@ -73,6 +73,8 @@ pub use cycle::Slots;
 pub use datagram::{AddressHandle, Destination, GRH_BYTES, UdInit, UdQp};
 pub use described::{Description, PortDescription};
 pub use device::{Context, Device, NO_DEVICE_REMEDY, ProviderKind, devices, find};
+#[cfg(test)]
+pub(crate) use emulated::VirtualTime;
 pub use gid::{Gid, GidEntry, GidType};
 pub use mapping::{Bytes, Placement};
 pub use memory::{Access, Mr, Pd, Region, RemoteSlice};

@@ -407,7 +407,11 @@ fn what_cannot_be_read_or_trusted_is_named_with_the_status_it_has() {
         (set("/results/0/latency_ns", json!(null)), 5, "without a latency"),
         (set("/results/0/validity/ok", json!(false)), 5, "invalid"),
         (
-            set("/results/0/latency_ns/max", json!(1e300)).replacen("\"p99_9\":", "\"p99_9\":1e299,\"was\":", 1),
+            set("/results/0/latency_ns/max", json!(1e300)).replacen(
+                "\"p99_9\":",
+                "\"p99_9\":1e299,\"was\":",
+                1,
+            ),
             5,
             "p99.9 is 1",
         ),

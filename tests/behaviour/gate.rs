@@ -313,8 +313,9 @@ fn every_output_is_written_and_a_summary_is_appended() {
         ("--junit", "gate.xml", "<failure"),
         ("--markdown", "gate.md", "REGRESSION"),
         ("--openmetrics", "gate.prom", "# EOF"),
-        ("--otava", "gate.csv", "time,commit,"),
+        ("--otava", "gate.csv", "time,sitting,commit,"),
         ("--smaller-is-better", "smaller.json", "\"range\""),
+        ("--otava-config", "gate.yaml", "send_lat.rdma.64.p50"),
         ("--bigger-is-better", "bigger.json", "["),
     ];
     let mut command = files.gating(&["--baseline", "base", "--candidate", "slower"]);

@@ -15,6 +15,7 @@ mod documents;
 mod emulated_faults;
 mod explain;
 mod gate;
+mod guarded;
 mod layout;
 mod limited_by;
 mod limits;

@@ -233,6 +233,30 @@ fn a_full_disk_is_an_error_of_the_output_and_the_table_stands() {
     Running::start_with_own_stdout(command).finish().exits(5).says(&["cannot write standard output"]);
 }
 
+#[test]
+fn a_table_that_cannot_be_shown_is_an_error_and_the_files_stand() {
+    let _turn = suite::turn();
+    let files = Files::new();
+    let json = files.path("run.json");
+    let json = json.to_str().expect("a plain path");
+    for (binary, options) in [
+        ("send_lat", format!("--loopback -d emu0 -n 20 --json {json}")),
+        (suite::TOOL, format!("report {json}")),
+        (suite::TOOL, format!("compare {json} {json} --json {json}.compare")),
+        (suite::TOOL, "devices".into()),
+        (suite::REGISTRATION, "-d emu0 -n 20 -s 4k".into()),
+    ] {
+        let mut command = line(binary, &options);
+        command.stdout(File::options().write(true).open("/dev/full").expect("it exists"));
+        let run = Running::start_with_own_stdout(command).finish().exits(5);
+        run.says(&["cannot write standard output", "No space left"]);
+        assert_eq!(text(&files.document("run.json"), "/status"), "ok", "{options}");
+        let mut command = line(binary, &options);
+        command.stdout(closed_pipe());
+        Running::start_with_own_stdout(command).finish().exits(0);
+    }
+}
+
 /// A pipe that nobody reads any more.
 fn closed_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");

@@ -15,7 +15,7 @@ const TRIALS: usize = 20_000;
 const SCATTER: [f64; 5] = [0.01, 0.02, 0.03, 0.05, 0.10];
 
 /// SplitMix64.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     fn uniform(&mut self) -> f64 {
@@ -26,7 +26,7 @@ impl Random {
         ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    fn normal(&mut self) -> f64 {
+    pub(super) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }

@@ -116,7 +116,7 @@ fn a_rule_out_of_range_is_a_usage_error_with_its_value() {
         (Rule { minimum_runs: 2, ..p50() }, "minimum of runs of p50 is 2: it must be 3 to 40"),
         (
             Rule::new(Quantity::Bandwidth, 0.02, 1.0),
-            "must-detect of throughput is 1: it must be above the tolerance and below 1",
+            "must-detect of bw is 1: it must be above the tolerance and below 1",
         ),
     ] {
         assert_eq!(judge(&rule, &[1.0; 6], &[1.0; 6], true).unwrap_err().message, message);
@@ -165,7 +165,7 @@ fn a_line_says_what_how_sure_and_what_next() {
     let wide: Vec<f64> = (0..15).map(|i| 5e9 * (1.0 + 0.03 * f64::from(i % 7))).collect();
     assert_eq!(
         line(&rate, &wide, &around(5.1e9, 15)),
-        "INCONCLUSIVE  send_lat rc 64 B throughput  43.6 Gb/s -> 40.8 Gb/s  -6.1% [99% CI -11.1..-0.6]  tolerance 2%  \
+        "INCONCLUSIVE  send_lat rc 64 B bw  43.6 Gb/s -> 40.8 Gb/s  -6.1% [99% CI -11.1..-0.6]  tolerance 2%  \
          n=15+15  run CV 5.9%: a drop of up to 11.1% cannot be ruled out (must-detect 10%). Add runs, or quiet the \
          machine"
     );

@@ -34,7 +34,7 @@ fn a_client_and_a_server_introduce_themselves() {
     let (mut server, hello) = client(&mut listener);
     let (mut client, welcome) = at_client.join().unwrap();
     assert_eq!(hello, Hello { identity: identity("client"), purpose: Purpose::Run {} });
-    assert_eq!(welcome, Welcome { identity: identity("server") });
+    assert_eq!(welcome, Welcome { identity: identity("server"), challenge: None });
     assert_eq!((client.peer_addr(), client.local_addr()), (server.local_addr(), server.peer_addr()));
     client.send(&1).unwrap();
     assert_eq!(server.recv::<u32>("a number", LONG).unwrap(), 1);
@@ -213,7 +213,7 @@ fn a_wait_ends_at_its_deadline_or_at_a_stop() {
 
 #[test]
 fn without_an_address_both_families_are_served() {
-    let mut listener = Listener::bind(None, 0, identity("server")).unwrap();
+    let mut listener = Listener::bind(None, 0, identity("server"), Guard::default()).unwrap();
     let port = listener.local_port();
     let hosts: &[&str] = if listener.local_addr().is_ipv6() { &["127.0.0.1", "::1"] } else { &["127.0.0.1"] };
     for host in hosts {
@@ -230,9 +230,11 @@ fn without_an_address_both_families_are_served() {
 #[test]
 fn a_taken_port_and_a_strange_address_are_told_with_a_remedy() {
     let (_listener, address) = listener();
-    let taken = Listener::bind(Some(address.ip()), address.port(), identity("server")).unwrap_err();
+    let taken =
+        Listener::bind(Some(address.ip()), address.port(), identity("server"), Guard::default()).unwrap_err();
     assert_eq!(taken.message, format!("listening on {address}: Address already in use (os error 98)"));
     assert!(taken.remedy.unwrap().contains("-p"));
-    let strange = Listener::bind(Some("192.0.2.1".parse().unwrap()), 0, identity("server")).unwrap_err();
+    let strange = Listener::bind(Some("192.0.2.1".parse().unwrap()), 0, identity("server"), Guard::default())
+        .unwrap_err();
     assert!(strange.message.starts_with("listening on 192.0.2.1:0: Cannot assign"), "{strange}");
 }

@@ -20,13 +20,22 @@ fn identity(tool: &str) -> Identity {
 }
 
 fn listener() -> (Listener, SocketAddr) {
-    let listener = Listener::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, identity("server")).unwrap();
+    let listener =
+        Listener::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, identity("server"), Guard::default())
+            .unwrap();
     let address = listener.local_addr();
     (listener, address)
 }
 
 fn target(address: SocketAddr) -> Target<'static> {
-    Target { host: "127.0.0.1", port: address.port(), timeout: LONG, from: LocalEnd::default(), stop: None }
+    Target {
+        host: "127.0.0.1",
+        port: address.port(),
+        timeout: LONG,
+        from: LocalEnd::default(),
+        secret: None,
+        stop: None,
+    }
 }
 
 /// The next thing at the port.

@@ -29,7 +29,8 @@ fn the_client_may_start_first() {
     let address = free_port();
     let at_client = std::thread::spawn(move || connect(&target(address), &identity("client")).map(drop));
     std::thread::sleep(Duration::from_millis(300));
-    let mut listener = Listener::bind(Some(address.ip()), address.port(), identity("server")).unwrap();
+    let mut listener =
+        Listener::bind(Some(address.ip()), address.port(), identity("server"), Guard::default()).unwrap();
     client(&mut listener);
     at_client.join().unwrap().unwrap();
 }
@@ -58,7 +59,7 @@ fn a_name_without_an_address_is_told_at_once() {
 
 #[test]
 fn names_and_addresses_of_both_families_are_taken() {
-    let mut listener = Listener::bind(None, 0, identity("server")).unwrap();
+    let mut listener = Listener::bind(None, 0, identity("server"), Guard::default()).unwrap();
     let port = listener.local_port();
     let hosts: &[&str] =
         if listener.local_addr().is_ipv6() { &["localhost", "[::1]"] } else { &["localhost"] };

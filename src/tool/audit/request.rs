@@ -168,6 +168,8 @@ fn without(words: &[OsString], options: &[(&str, bool)]) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::Verb;
+    use crate::plan::Shape;
 
     fn words(line: &str) -> Vec<OsString> {
         line.split_whitespace().map(OsString::from).collect()
@@ -176,7 +178,7 @@ mod tests {
     /// The command of each run, without the check that the binary is there: a test lies elsewhere.
     fn lines(line: &str) -> Vec<String> {
         let words = words(line);
-        let typed = read(Verb::Send, Shape::Latency, &words).unwrap();
+        let typed = test_command::read(Verb::Send, Shape::Latency, &words).unwrap();
         let plan = plan::resolve(typed.clone(), Verb::Send, Shape::Latency, 0).unwrap();
         let join = |words: Vec<OsString>| words.join(" ".as_ref()).into_string().unwrap();
         runs(&words, &typed, &plan).unwrap().into_iter().map(join).collect()

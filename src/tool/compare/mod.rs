@@ -42,10 +42,8 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
         comparison.add(index, compare(&sides[0].runs, &side.runs, &args.allow_mismatch));
     }
     let shows_table = !targets.contains(&Some(Target::Stdout));
-    if shows_table {
-        // Who closed the pipe has seen enough.
-        let _ = std::io::stdout().write_all(render(&comparison, suite::width()).as_bytes());
-    }
+    let text = if shows_table { render(&comparison, suite::width()) } else { String::new() };
+    let shown = Target::Stdout.offer(text.as_bytes());
     if !comparison.is_comparable() {
         let _ = std::io::stderr().write_all(table::refusal(&comparison).as_bytes());
     }
@@ -56,7 +54,7 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
     if let Some(target) = to_csv {
         target.offer(to_rows(&comparison)?.as_bytes())?;
     }
-    Ok(if comparison.is_comparable() { 0 } else { NOT_COMPARABLE })
+    shown.map(|()| if comparison.is_comparable() { 0 } else { NOT_COMPARABLE })
 }
 
 /// One row a metric of a point; one in all where nothing was compared.

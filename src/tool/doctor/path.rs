@@ -18,7 +18,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Adds what is seen of the way to `host` and of a server on it. Connects and says what no client says: a server goes on
 /// waiting for its client.
 pub fn examine(checkup: &mut Checkup, host: &str, port: u16, nic: Option<&Nic>) {
-    let looked = oob::look(&Target { host, port, timeout: PATIENCE, from: LocalEnd::default(), stop: None });
+    let looked = oob::look(&Target {
+        host,
+        port,
+        timeout: PATIENCE,
+        from: LocalEnd::default(),
+        secret: None,
+        stop: None,
+    });
     let route = looked.as_ref().map_err(Clone::clone).and_then(|(address, _)| {
         let scope = match address {
             SocketAddr::V6(six) => Some(six.scope_id()).filter(|scope| *scope > 0),

@@ -40,8 +40,7 @@ pub fn run(args: &GateArgs) -> Result<u8> {
     let outputs = Outputs::open(&args.output)?;
     let plan = Plan::new(args)?;
     if args.measuring.dry_run {
-        outputs.show(&table::preview(&plan));
-        return Ok(0);
+        return outputs.show(&table::preview(&plan)).map(|()| 0);
     }
     let stored = args.arms.baseline.as_deref().map(baseline::stored).transpose()?.unwrap_or_default();
     let unfinished = args.arms.record.as_deref().map(Unfinished::begin).transpose()?;
@@ -55,13 +54,13 @@ pub fn run(args: &GateArgs) -> Result<u8> {
 
     let seed = args.measuring.seed.map_or_else(random_seed, Ok)?;
     let gate = job.hold(form, seed)?;
-    outputs.show(&render(&gate, binaries::width()));
+    let shown = outputs.show(&render(&gate, binaries::width()));
     let added = unfinished.map_or(Ok(()), |unfinished| add_unless_worse(&gate, unfinished));
     let written = outputs.write(&gate);
     if let Some(error) = &gate.error {
         binaries::complain(error);
     }
-    match added.and(written) {
+    match shown.and(added).and(written) {
         Ok(()) => Ok(gate.exit_status),
         // What was found is the more important.
         Err(error) if gate.exit_status == 0 => Err(error),
@@ -149,6 +148,10 @@ impl<'a> Job<'a> {
 
     fn measured_already(&self, gate: &mut Gate, candidate: &Path) -> Result<()> {
         let runs = crate::tool::compare::runs(candidate.as_os_str())?.runs;
+        if let Some(first) = &runs.first {
+            gate.started_at = first.started_at.clone();
+            gate.labels.extend(first.labels.clone());
+        }
         let stored: Vec<_> = self.stored.iter().map(|stored| &stored.runs).collect();
         let mut gathered = Gathered::default();
         for (name, runs) in runs.into_tests() {
@@ -171,7 +174,7 @@ impl<'a> Job<'a> {
     /// disturbs a run of each and not all of one.
     fn one_after_the_other(&self, sitting: &mut Sitting<'_>, gate: &mut Gate) -> Result<()> {
         let (tests, runs) = (self.plan.tests.len(), self.plan.runs);
-        say(&format!("{}, {runs} times", counted(tests, "test")));
+        sitting.say(&format!("{}, {runs} times", counted(tests, "test")));
         let outcome = (0..runs).try_for_each(|_| sitting.round(&[Arm::B], |_| true));
         gate.order = sitting.order.clone();
         outcome
@@ -249,7 +252,7 @@ fn take_turns(plan: &Plan, sitting: &mut Sitting<'_>, seed: u32) -> Result<()> {
     let order = order(seed.into(), last_look);
     let mut pairs = order.chunks(2);
     let tests = plan.tests.len();
-    say(&format!("{}, {first_look} to {last_look} pairs", counted(tests, "test")));
+    sitting.say(&format!("{}, {first_look} to {last_look} pairs", counted(tests, "test")));
     pairs.by_ref().take(first_look).try_for_each(|pair| sitting.round(pair, |_| true))?;
     if first_look == last_look {
         return Ok(());
@@ -264,10 +267,10 @@ fn take_turns(plan: &Plan, sitting: &mut Sitting<'_>, seed: u32) -> Result<()> {
     let open: Vec<bool> = (0..tests).map(is_open).collect();
     let left = open.iter().filter(|is_open| **is_open).count();
     if left == 0 {
-        say(&format!("decided after {first_look} pairs"));
+        sitting.say(&format!("decided after {first_look} pairs"));
         return Ok(());
     }
-    say(&format!("{left} of {} open after {first_look} pairs", counted(tests, "test")));
+    sitting.say(&format!("{left} of {} open after {first_look} pairs", counted(tests, "test")));
     pairs.try_for_each(|pair| sitting.round(pair, |test| open[test]))
 }
 

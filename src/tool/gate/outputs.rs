@@ -1,22 +1,40 @@
-//! Where the verdict goes: the text, and files for programs.
+//! Where the verdict goes: the text, files for programs, and what GitHub reads where it runs the job.
 
+use std::env;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use crate::cli::tool::GateOutput;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Step};
+use crate::gate::compare::Better;
 use crate::gate::document::Gate;
+use crate::gate::output::{annotations, benchmark_action, junit, markdown, openmetrics, otava};
 use crate::report::{Target, json};
 
-/// Every output that was asked for.
+/// Every output that was asked for, by the command line or by GitHub.
 #[derive(Debug)]
 pub struct Outputs {
     files: Vec<(Format, Target)>,
+    /// As typed: Otava's configuration names it.
+    history: Option<OsString>,
+    /// What GitHub shows as the summary of the step, and others may have written to.
+    summary: Option<PathBuf>,
+    /// The runner reads commands in what the step says.
+    annotates: bool,
 }
 
 /// What a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Json,
+    Junit,
+    Markdown,
+    OpenMetrics,
+    Otava,
+    OtavaConfiguration,
+    BenchmarkAction(Better),
 }
 
 impl Outputs {
@@ -25,7 +43,16 @@ impl Outputs {
     /// # Errors
     /// Usage: why one of them could not be written.
     pub fn open(typed: &GateOutput) -> Result<Self> {
-        let files = [(Format::Json, &typed.json)];
+        let files = [
+            (Format::Json, &typed.json),
+            (Format::Junit, &typed.junit),
+            (Format::Markdown, &typed.markdown),
+            (Format::OpenMetrics, &typed.openmetrics),
+            (Format::Otava, &typed.otava),
+            (Format::OtavaConfiguration, &typed.otava_config),
+            (Format::BenchmarkAction(Better::Lower), &typed.smaller_is_better),
+            (Format::BenchmarkAction(Better::Higher), &typed.bigger_is_better),
+        ];
         let files: Vec<_> = files
             .into_iter()
             .filter_map(|(format, name)| Some((format, Target::from(name.as_deref()?))))
@@ -35,15 +62,23 @@ impl Outputs {
                 .with_remedy("write all but one of them to files"));
         }
         files.iter().try_for_each(|(_, target)| target.check())?;
-        Ok(Self { files })
+        Ok(Self {
+            files,
+            history: typed.otava.clone(),
+            summary: env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()).map(PathBuf::from),
+            annotates: env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true"),
+        })
     }
 
     /// The text, unless a document has standard output.
-    pub fn show(&self, text: &str) {
-        if self.files.iter().all(|(_, target)| *target != Target::Stdout) {
-            // Who closed the pipe has seen enough.
-            let _ = std::io::stdout().write_all(text.as_bytes());
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn show(&self, text: &str) -> Result<()> {
+        if self.files.iter().any(|(_, target)| *target == Target::Stdout) {
+            return Ok(());
         }
+        Target::Stdout.offer(text.as_bytes())
     }
 
     /// Writes each; one that cannot be written keeps none of the others from it.
@@ -51,13 +86,37 @@ impl Outputs {
     /// # Errors
     /// The first that could not be written.
     pub fn write(&self, gate: &Gate) -> Result<()> {
-        let write = |(format, target): &(Format, Target)| target.offer(text(*format, gate)?.as_bytes());
-        self.files.iter().map(write).fold(Ok(()), Result::and)
+        let commands = if self.annotates { annotations::to_string(gate) } else { String::new() };
+        let write = |(format, target): &(Format, Target)| target.offer(self.text(*format, gate)?.as_bytes());
+        let summary = self.summary.as_deref().map(|path| append(path, &markdown::to_string(gate)));
+        let said = std::iter::once_with(|| self.show(&commands));
+        said.chain(self.files.iter().map(write)).chain(summary).fold(Ok(()), Result::and)
+    }
+
+    fn text(&self, format: Format, gate: &Gate) -> Result<String> {
+        match format {
+            Format::Json => json::to_string(gate),
+            Format::Junit => junit::to_string(gate),
+            Format::Markdown => Ok(markdown::to_string(gate)),
+            Format::OpenMetrics => Ok(openmetrics::to_string(gate)),
+            Format::Otava => otava::to_string(gate),
+            Format::OtavaConfiguration => {
+                let history = self.history.as_deref().unwrap_or_default();
+                Ok(otava::configuration(gate, &history.to_string_lossy()))
+            }
+            Format::BenchmarkAction(better) => benchmark_action::to_string(gate, better),
+        }
     }
 }
 
-fn text(format: Format, gate: &Gate) -> Result<String> {
-    match format {
-        Format::Json => json::to_string(gate),
-    }
+/// Other steps' summaries may be there already.
+fn append(path: &Path, text: &str) -> Result<()> {
+    let file = OpenOptions::new().append(true).create(true).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+        Error::failed(
+            Step::Output,
+            format!("GITHUB_STEP_SUMMARY: cannot append to {}: {error}", path.display()),
+        )
+        .with_remedy("let this user write the file, or leave the variable unset")
+    })
 }

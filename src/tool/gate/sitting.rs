@@ -6,6 +6,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
+
 use super::plan::Plan;
 use crate::error::{Error, Kind, Result, Step};
 use crate::gate::Arm;
@@ -30,6 +32,8 @@ pub struct Sitting<'a> {
     busy: [Busy; 2],
     said: HashSet<String>,
     count: usize,
+    /// On a terminal alone, and never while something is measured: it has no thread of its own.
+    bar: ProgressBar,
 }
 
 /// The runs of one test.
@@ -56,6 +60,11 @@ struct Busy {
 impl<'a> Sitting<'a> {
     /// One in which nothing was measured yet. With a directory, which exists, every document is kept there.
     pub fn new(plan: &'a Plan, directory: Option<&Path>, signalled: &'a AtomicBool) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
+            .with_finish(ProgressFinish::AndClear);
+        if let Ok(style) = ProgressStyle::with_template("{msg}") {
+            bar.set_style(style);
+        }
         Self {
             plan,
             signalled,
@@ -65,6 +74,7 @@ impl<'a> Sitting<'a> {
             busy: [Busy::default(); 2],
             said: HashSet::new(),
             count: 0,
+            bar,
         }
     }
 
@@ -87,6 +97,9 @@ impl<'a> Sitting<'a> {
 
     fn run(&mut self, test: usize, arm: Arm) -> Result<()> {
         let planned = &self.plan.tests[test];
+        let letter = if arm == Arm::A { "a" } else { "b" };
+        self.bar.set_message(format!("run {}: {} ({letter})", self.count + 1, planned.asked.test));
+        self.bar.tick();
         let meter = MachineMeter::start();
         let measured = sibling::measure(planned.command(arm), self.plan.timeout, self.signalled, |_| true);
         if let Ok(spent) = meter.and_then(|meter| meter.stop()) {
@@ -100,7 +113,7 @@ impl<'a> Sitting<'a> {
             Ok(measured) => measured,
             Err(error) if matches!(error.kind, Kind::Usage | Kind::Interrupted) => return Err(error),
             Err(error) => {
-                say(&format!("{name}: {error}"));
+                self.say(&format!("{name}: {error}"));
                 self.tests[test].error = Some(error);
                 return Ok(());
             }
@@ -108,11 +121,10 @@ impl<'a> Sitting<'a> {
         for line in &measured.said {
             // The same from every run, or nearly.
             if self.said.insert(line.clone()) {
-                say(&format!("{name}: {line}"));
+                self.say(&format!("{name}: {line}"));
             }
         }
         self.count += 1;
-        let letter = if arm == Arm::A { "a" } else { "b" };
         let file = format!("{:03}-{}-{letter}.json", self.count, plain_name(name));
         let shown = match &self.directory {
             None => format!("run {} ({name}, {letter})", self.count),
@@ -132,6 +144,11 @@ impl<'a> Sitting<'a> {
             Err(cause) => *error = Some(Error::invalid(Step::Measure, format!("{shown}: {cause}"))),
         }
         Ok(())
+    }
+
+    /// A line for who waits, above the progress of a terminal.
+    pub fn say(&self, line: &str) {
+        self.bar.suspend(|| say(line));
     }
 
     /// What the whole machine did during the runs of an arm.

@@ -38,12 +38,10 @@ pub fn render(gate: &Gate, width: Option<usize>) -> String {
     limited(between(&gate.differences, first, second)).iter().for_each(|line| say("note", line));
     gate.notes.iter().for_each(|note| say("note", &note.message));
     gate.limits.iter().for_each(|limit| say("limit", &limit_line(limit)));
-    let open = gate
-        .series
-        .iter()
-        .filter(|series| series.judgement.advisory || series.judgement.verdict == Verdict::Inconclusive);
-    let open = open.filter(|series| series.judgement.verdict != Verdict::Pass);
-    limited(open.map(|series| series.message.clone()).collect()).iter().for_each(|line| say("open", line));
+    limited(gate.series.iter().filter_map(open_line).collect()).iter().for_each(|line| say("open", line));
+    if let Some(missing) = missing_sittings(gate) {
+        say("advisory", &missing);
+    }
     let troubles = gate.troubles().into_iter().map(|trouble| trouble_line(&trouble));
     limited(troubles.collect()).iter().for_each(|line| say("failed", line));
     say("verdict", &conclusion(gate));

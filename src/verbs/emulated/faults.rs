@@ -87,13 +87,17 @@ impl Default for Faults {
 impl Faults {
     /// What the environment asks for. EINVAL for a word that does not exist or a number that makes no sense.
     pub(super) fn from_environment() -> io::Result<Self> {
+        #[cfg(test)]
+        if let Some(faults) = super::virtual_time::VirtualTime::faults() {
+            return Ok(faults);
+        }
         match env::var_os(VARIABLE) {
             None => Ok(Self::default()),
             Some(value) => Self::parse(&value).ok_or_else(|| Errno::EINVAL.into()),
         }
     }
 
-    fn parse(value: &OsStr) -> Option<Self> {
+    pub(super) fn parse(value: &OsStr) -> Option<Self> {
         let mut faults = Self::default();
         for word in value.to_str()?.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             match word.split_once('=') {

@@ -64,6 +64,7 @@
 //! | `deferral`, `timer` | sends that wait for a receive |
 //! | `wire` | what the two halves tell each other |
 //! | `ring`, `sync` | building blocks |
+//! | `virtual_time` | in tests alone: delays that take no time |
 //!
 //! Every pointer to memory that the data path uses was found by its key, under the lock of a send queue; the caller of
 //! `reg_mr` vouched for it, and `dereg_mr` returns when nobody holds such a lock any more.
@@ -93,6 +94,8 @@ mod sync;
 mod tests;
 mod timer;
 mod unacknowledged;
+#[cfg(test)]
+mod virtual_time;
 mod wire;
 
 use std::ffi::c_int;
@@ -115,6 +118,8 @@ use faults::Faults;
 use memory::Pd;
 use queue_pair::Qp;
 use shared_receive::SharedReceives;
+#[cfg(test)]
+pub(crate) use virtual_time::VirtualTime;
 
 /// The provider of the emulated devices.
 pub(super) fn provider() -> &'static dyn Provider {

@@ -1,0 +1,206 @@
+//! Markdown as GitHub shows it, for `$GITHUB_STEP_SUMMARY` or a comment: the verdict, then tables, the worst rows first.
+//!
+//! GitHub drops a summary above 1 MiB, of all writers of a step together. So this is never above [`LARGEST`], and each
+//! section says how many rows it left out.
+
+use std::fmt::Write;
+
+use super::series::{beyond_size, candidate};
+use super::words::{self, LIMITS, is_printable};
+use crate::gate::compare::Mismatch;
+use crate::gate::document::{Gate, LimitOutcome, SelfTest, SelfTestSeries, Series, Trouble};
+use crate::gate::verdict::Verdict;
+use crate::result::LimitVerdict;
+use crate::units::format_size;
+
+/// Most bytes of the text.
+pub const LARGEST: usize = 256 << 10;
+
+/// Characters of a cell, or of a line of its own: a name may be of any length.
+const LONGEST: usize = 300;
+
+/// The text.
+pub fn to_string(gate: &Gate) -> String {
+    let mut out = format!("## verbmark gate: {}\n", escaped(&words::headline(gate)));
+    if let Some(error) = &gate.error {
+        let _ = writeln!(out, "\n**{}**", escaped(&words::error(error)));
+    }
+    if let Some(found) = &gate.self_test {
+        section(&mut out, "Against itself", SELF_TEST, self_test(found));
+    }
+    let series = worst_first(gate);
+    section(&mut out, "Metrics", SERIES, series.iter().map(|series| series_row(series)));
+    let mut limits: Vec<_> = gate.limits.iter().collect();
+    limits.sort_by_key(|limit| match limit.result.verdict {
+        LimitVerdict::Fail => 0,
+        LimitVerdict::NotEvaluated => 1,
+        LimitVerdict::Pass => 2,
+    });
+    section(&mut out, "Limits", LIMIT, limits.into_iter().map(limit_row));
+    section(&mut out, "Not measured alike", MISMATCH, gate.mismatches.iter().map(mismatch_row));
+    section(&mut out, "Differences that may be", MISMATCH, gate.differences.iter().map(mismatch_row));
+    let notes = gate.notes.iter().map(|note| row([note.code.clone(), note.message.clone()]));
+    section(&mut out, "Notes", &["code", "note"], notes);
+    out
+}
+
+const SERIES: &[&str] =
+    &["test", "size", "path", "metric", "baseline", "candidate", "change [interval]", "verdict"];
+const LIMIT: &[&str] = &["test", "limit", "point", "value", "bound", "outcome"];
+const MISMATCH: &[&str] = &["test", "field", "end", "baseline", "candidate", "allowed"];
+const SELF_TEST: &[&str] =
+    &["test", "point", "metric", "scatter", "verdicts", "largest change", "tolerance", "must detect"];
+
+/// A table below its heading, or nothing without rows. It takes half of the room that is left at most, so that every
+/// section has some.
+fn section(out: &mut String, title: &str, columns: &[&str], rows: impl Iterator<Item = String>) {
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    let end = out.len() + LARGEST.saturating_sub(out.len()) / 2;
+    let _ = write!(out, "\n### {title}\n\n{}|{}\n", row(columns), "---|".repeat(columns.len()));
+    let mut left_out = 0;
+    for row in rows {
+        if left_out > 0 || out.len() + row.len() > end {
+            left_out += 1;
+        } else {
+            *out += &row;
+        }
+    }
+    if left_out > 0 {
+        let _ = writeln!(out, "\nand {left_out} more, in the JSON document");
+    }
+}
+
+/// Those that the job fails for, then those that could not be told, then the rest.
+fn worst_first(gate: &Gate) -> Vec<&Series> {
+    let mut sorted: Vec<_> = gate
+        .troubles()
+        .into_iter()
+        .filter_map(|trouble| match trouble {
+            Trouble::Series(series) => Some(series),
+            Trouble::Limit(_) | Trouble::Test(_) => None,
+        })
+        .collect();
+    let is_trouble = |series: &Series| {
+        use Verdict::{Invalid, NotComparable, Regression};
+        let found = &series.judgement;
+        !found.advisory && matches!(found.verdict, Regression | Invalid | NotComparable)
+    };
+    let mut rest: Vec<_> = gate.series.iter().filter(|series| !is_trouble(series)).collect();
+    rest.sort_by_key(|series| (series.judgement.verdict != Verdict::Inconclusive, series.judgement.advisory));
+    sorted.append(&mut rest);
+    sorted
+}
+
+fn series_row(series: &Series) -> String {
+    let found = &series.judgement;
+    let show = |value: Option<f64>| value.map_or("-".into(), |value| found.metric.show(value));
+    let size: Vec<_> =
+        std::iter::once(format_size(series.point.size_bytes)).chain(beyond_size(&series.point)).collect();
+    let change = match (found.ratio, found.lower, found.upper) {
+        (Some(ratio), Some(lower), Some(upper)) => {
+            format!("{} [{} to {}]", percent(ratio), percent(lower), percent(upper))
+        }
+        (Some(ratio), ..) => format!("{} [none]", percent(ratio)),
+        _ => "-".into(),
+    };
+    let reasons: Vec<_> = found.reasons.iter().map(|reason| reason.message.as_str()).collect();
+    let advisory = if found.advisory { " (advisory)" } else { "" };
+    let colon = if reasons.is_empty() { "" } else { ": " };
+    row([
+        series.test.clone(),
+        size.join(" "),
+        series.transport.name().into(),
+        found.metric.name().into(),
+        show(found.median_a),
+        show(candidate(series)),
+        change,
+        format!("{}{advisory}{colon}{}", found.verdict, reasons.join("; ")),
+    ])
+}
+
+fn limit_row(limit: &LimitOutcome) -> String {
+    let result = &limit.result;
+    let outcome = LIMITS.iter().find(|(_, verdict)| *verdict == result.verdict).map_or("", |(name, _)| name);
+    let outcome = match (&result.reason, result.by_percent) {
+        (Some(reason), _) => format!("{outcome}: {reason}"),
+        (None, Some(by)) if result.verdict == LimitVerdict::Fail => format!("{outcome}, {by:.1}% beyond"),
+        _ => outcome.into(),
+    };
+    row([
+        limit.test.clone(),
+        result.limit.clone(),
+        result.point.clone().unwrap_or_else(|| "-".into()),
+        words::limit_value(result.value, &result.unit),
+        words::limit_value(result.bound, &result.unit),
+        outcome,
+    ])
+}
+
+fn mismatch_row(of: &Mismatch) -> String {
+    row([
+        of.test.as_str(),
+        &of.field,
+        of.end.unwrap_or("-"),
+        &words::values(&of.a),
+        &words::values(&of.b),
+        if of.allowed { "yes" } else { "no" },
+    ])
+}
+
+fn self_test(found: &SelfTest) -> impl Iterator<Item = String> {
+    found.series.iter().map(|series: &SelfTestSeries| {
+        let share = |value: Option<f64>| value.map_or("-".into(), |value| format!("{:.1}%", 100.0 * value));
+        let verdicts: Vec<_> = series
+            .verdicts
+            .iter()
+            .map(|(verdict, rounds)| format!("{rounds} {}", verdict.name().replace('_', " ")))
+            .collect();
+        let distance = |ratio: &&f64| ratio.ln().abs();
+        let largest = series.ratios.iter().max_by(|a, b| distance(a).total_cmp(&distance(b)));
+        row([
+            series.test.clone(),
+            series.id.clone(),
+            series.metric.name().into(),
+            share(series.cv),
+            verdicts.join(", "),
+            largest.map_or("-".into(), |ratio| percent(*ratio)),
+            share(series.tolerance),
+            share(series.must_detect),
+        ])
+    })
+}
+
+/// A ratio as a change.
+fn percent(ratio: f64) -> String {
+    format!("{:+.1}%", 100.0 * (ratio - 1.0))
+}
+
+fn row<T: AsRef<str>>(cells: impl IntoIterator<Item = T>) -> String {
+    let cells: Vec<_> = cells.into_iter().map(|cell| escaped(cell.as_ref())).collect();
+    format!("| {} |\n", cells.join(" | "))
+}
+
+/// Text that is shown as it is: nothing in it ends a cell or a line, or means anything to Markdown or HTML. Cut off where
+/// it is too long.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (index, c) in text.chars().enumerate() {
+        match c {
+            _ if index == LONGEST => {
+                out.push('…');
+                break;
+            }
+            '&' => out += "&amp;",
+            '<' => out += "&lt;",
+            '>' => out += "&gt;",
+            '\n' | '\r' | '\t' => out.push(' '),
+            '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '~' | '$' => out.extend(['\\', c]),
+            c if is_printable(c) => out.push(c),
+            _ => out.push(char::REPLACEMENT_CHARACTER),
+        }
+    }
+    out
+}

@@ -1,0 +1,3 @@
+//! Sessions with an end that does not keep to the rules.
+
+mod rogue;

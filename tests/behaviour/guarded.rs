@@ -1,0 +1,148 @@
+//! Who may use a server, for what, and what those cannot do to it who may not.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::path::PathBuf;
+
+use nix::sys::signal::Signal;
+
+use crate::suite::{self, Files, Running, TOOL, client, line, port, say_hello};
+
+fn serve(options: &str) -> (Running, u16) {
+    let mut server = Running::start(line(TOOL, &format!("serve --bind 127.0.0.1 -p 0 --tcp-only {options}")));
+    let port = port(&mut server);
+    (server, port)
+}
+
+/// Starts a client over TCP alone, which gives up soon.
+fn start(port: u16, options: &str) -> Running {
+    let options = format!("--tcp-only -n 20 --connect-timeout 3 {options}");
+    Running::start(client("send_lat", "127.0.0.1", port, &options))
+}
+
+/// A file with a secret in it.
+fn secret(files: &Files, name: &str, text: &str) -> PathBuf {
+    let path = files.path(name);
+    std::fs::write(&path, text).expect("a temporary file");
+    path
+}
+
+#[test]
+fn who_does_not_know_the_secret_is_no_client_and_who_does_is() {
+    let _turn = suite::turn();
+    let files = Files::new();
+    let right = secret(&files, "right", "correct horse battery staple\n");
+    let same = secret(&files, "same", "correct horse battery staple");
+    let wrong = secret(&files, "wrong", "correct horse battery stable");
+    let (mut server, port) = serve(&format!("--verbose --secret-file {}", right.display()));
+    let with = |path: &PathBuf| format!("--secret-file {}", path.display());
+    start(port, "").finish().exits(5).says(&["asks for a secret", "--secret-file"]);
+    start(port, &with(&wrong)).finish().exits(5).says(&["peer: ", "the client does not know the secret"]);
+    start(port, &with(&same)).finish().exits(0);
+    server.line_with("send_lat over TCP: ok after");
+    server.line_with("does not know the secret");
+    // One that answers at all, but not with a proof.
+    let mut rogue = say_hello(port);
+    let proposal = br#"{"ok":{"verb":"send"}}"#;
+    rogue.write_all(&[&(proposal.len() as u32).to_be_bytes()[..], proposal].concat()).expect("it reads");
+    server.line_with("did not prove that it knows the secret");
+    let said = server.said();
+    assert!(!said.contains("horse"), "{said}");
+    server.signal(Signal::SIGTERM);
+    server.finish().exits(0);
+}
+
+#[test]
+fn a_server_that_asks_for_nothing_is_not_the_one_that_is_meant() {
+    let _turn = suite::turn();
+    let files = Files::new();
+    let right = secret(&files, "right", "correct horse battery staple");
+    let (server, port) = serve("");
+    let with = format!("--secret-file {}", right.display());
+    start(port, &with).finish().exits(5).says(&["asks for no secret", "try: "]);
+    drop(server);
+    // Servers of one test ask, too, and so do both ends in one process.
+    let (server, port) = suite::server("send_lat", &format!("--tcp-only {with}"));
+    start(port, "").finish().exits(5);
+    start(port, &with).finish().exits(0);
+    server.finish().exits(0);
+    suite::run("send_lat", &format!("--loopback --tcp-only -n 20 {with}")).exits(0);
+    let short = secret(&files, "short", "too short");
+    suite::run(TOOL, &format!("serve --tcp-only -p 0 --secret-file {}", short.display()))
+        .exits(2)
+        .says(&["9 bytes", "openssl rand"]);
+    suite::run("send_lat", "127.0.0.1 --tcp-only --secret-file /nowhere").exits(2).says(&["/nowhere"]);
+}
+
+#[test]
+fn clients_come_from_where_they_may() {
+    let _turn = suite::turn();
+    let (mut server, port) = serve("--allow 10.7.0.0/16,fd00::/8 --verbose");
+    start(port, "").finish().exits(5).says(&["peer: ", "an address that --allow does not name"]);
+    server.line_with("--allow does not name");
+    drop(server);
+    let (server, port) = serve("--allow 10.7.0.0/16 --allow 127.0.0.1");
+    start(port, "").finish().exits(0);
+    drop(server);
+    suite::run(TOOL, "serve --tcp-only -p 0 --allow 10.7.0.0/33").exits(2).says(&["10.7.0.0/33"]);
+    suite::run("send_lat", "--loopback --allow 127.0.0.1").exits(2).says(&["--allow is for a server"]);
+}
+
+#[test]
+fn a_server_keeps_its_own_limits() {
+    let _turn = suite::turn();
+    let (mut server, port) = serve("--max-size 4k --max-memory 1M --max-duration 2 --max-qps 4");
+    let refused = |binary: &str, options: &str, says: &str| {
+        let options = format!("--tcp-only --connect-timeout 3 {options}");
+        Running::start(client(binary, "127.0.0.1", port, &options))
+            .finish()
+            .exits(5)
+            .says(&["peer: ", says, "try: "]);
+    };
+    refused("send_lat", "-D 1 -s 64,8k", "messages of up to 4 KiB, not 8 KiB");
+    refused("send_lat", "-D 1 -s 64,128,256", "tests of up to 2 s, not 3 s");
+    refused("send_lat", "-n 100", "a count of messages tells no time");
+    refused("write_bw", "-D 1 -s 4k -q 5", "up to 4 queue pairs, not 5");
+    refused("write_bw", "-D 1 -s 4k --buffers 1000", "up to 1 MiB for its buffers");
+    Running::start(client("send_lat", "127.0.0.1", port, "--tcp-only -D 100ms -s 64,4k")).finish().exits(0);
+    server.line_with("send_lat over TCP: ok after");
+    server.signal(Signal::SIGTERM);
+    server.finish().exits(0);
+}
+
+/// Open descriptors of a process.
+fn descriptors(server: &Running) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs").count()
+}
+
+#[test]
+fn ten_thousand_strangers_leave_it_serving() {
+    let _turn = suite::turn();
+    let (mut server, port) = serve("");
+    start(port, "").finish().exits(0);
+    server.line_with("ok after");
+    let before = descriptors(&server);
+    let mut silent = Vec::new();
+    for index in 0..10_000 {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+        // A refused one may be closed already.
+        let _ = match index % 5 {
+            0 => Ok(()),
+            1 => stream.write_all(b"GET / HTTP/1.1\r\n\r\n"),
+            2 => stream.write_all(b"verbmark/1\n\0\0"),
+            3 => stream.write_all(b"verbmark/1\n\xff\xff\xff\xff{"),
+            _ => stream.write_all(&[0x80; 4096]),
+        };
+        // Some stay and say nothing more.
+        if index % 100 == 0 {
+            silent.push(stream);
+        }
+    }
+    start(port, "").finish().exits(0);
+    assert!(server.runs());
+    drop(silent);
+    start(port, "").finish().exits(0);
+    server.wait_for("as few descriptors as before", |server| (descriptors(server) <= before).then_some(()));
+    server.signal(Signal::SIGTERM);
+    server.finish().exits(0);
+}
