@@ -293,9 +293,11 @@ impl Control {
                     )
             }
             // What keepalive and the user timeout end with, or what routers say meanwhile.
-            Fault::Io(cause) => self
-                .failed(format!("{peer}: {cause}, while this end waited for {what}"))
-                .with_remedy("see whether the other end's host is up and the network between the two delivers"),
+            Fault::Io(cause) => {
+                self.failed(format!("{peer}: {cause}, while this end waited for {what}")).with_remedy(
+                    "see whether the other end's host is up and the network between the two delivers",
+                )
+            }
             Fault::Closed | Fault::ClosedInside { .. } | Fault::Reset => self
                 .failed(format!("{peer} {fault} while this end waited for {what}"))
                 .with_remedy("see what the other end printed"),
