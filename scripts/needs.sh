@@ -4,7 +4,7 @@
 
 packages_to_build=(gcc libc6-dev cmake make pkg-config python3 libclang-dev libibverbs-dev)
 packages_to_run=(libibverbs1 ibverbs-providers)
-packages_of_the_lab=(qemu-system-x86 busybox-static cpio kmod iproute2 xz-utils zstd perftest strace)
+packages_of_the_lab=(qemu-system-x86 busybox-static cpio kmod iproute2 xz-utils zstd perftest strace jq)
 
 # need_packages PACKAGE...: installs what is missing if that needs nobody's password, else says what to type and fails.
 need_packages() {

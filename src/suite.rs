@@ -299,7 +299,9 @@ impl Observer for Terminal {
     }
 
     fn measuring(&self, what: &str, done: usize, of: usize) {
-        self.bar.set_message(format!("measuring {what} ({} of {of})", done + 1));
+        let line = format!("measuring {what} ({} of {of})", done + 1);
+        self.explain(&line);
+        self.bar.set_message(line);
         self.bar.tick();
     }
 

@@ -36,6 +36,26 @@ need() {
   ((${#missing[@]} == 0)) || fail "missing: ${missing[*]}" "sudo apt-get install ${missing[*]}"
 }
 
+# write_command JOB COMMAND [ARGUMENT]...: what `run` runs there, and where its output goes.
+write_command() {
+  printf '%s\0' "${@:2}" >"$1/arguments"
+  printf '%s\0' "$PWD" >"$1/directory"
+  : >"$1/stdout"
+  : >"$1/stderr"
+}
+
+# write_environment PLACE WRITABLE: the variables that a command of the lab gets, each ended by a null byte.
+write_environment() {
+  local pair name
+  while IFS= read -r -d '' pair; do
+    name=${pair%%=*}
+    if [[ $name == VERBMARK_* || " ${passed_variables[*]} " == *" $name "* ]]; then
+      printf '%s\0' "$pair"
+    fi
+  done < <(env -0)
+  printf '%s\0' "PATH=$original_path" "PWD=$PWD" "VERBMARK_LAB=$1" "VERBMARK_LAB_OUT=$2"
+}
+
 # What a step undoes may not have been done, or not whole: a step is named before the thing is done, since a signal may
 # come in between.
 clean_up_steps=()

@@ -99,7 +99,7 @@ native_unlock_gate() {
 
 native_run() {
   local began=$SECONDS process status=0
-  write_environment native
+  write_environment native "$writable" >"$job/environment"
   # No lock of ours may live on in what the command leaves behind.
   (
     [[ -z $native_users ]] || exec {native_users}>&-

@@ -7,8 +7,13 @@ rxe_add() {
   local interface=$1 address=$2 mtu=$3
   ip address add "$address" dev "$interface" &&
     ip link set "$interface" mtu "$mtu" up &&
-    rdma link add rxe0 type rxe netdev "$interface" &&
-    rxe_wait "${address%/*}"
+    rxe_add_to "$interface" "${address%/*}"
+}
+
+# rxe_add_to INTERFACE ADDRESS: rxe0 on an interface that is up.
+rxe_add_to() {
+  rdma link add rxe0 type rxe netdev "$1" &&
+    rxe_wait "$2"
 }
 
 # rxe_wait ADDRESS: the kernel enters the address into the GID table a little later, and a test that starts earlier does

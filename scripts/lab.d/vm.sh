@@ -8,6 +8,7 @@ boot_limit=180
 kvm_limit=15
 
 vm=
+vm_directory=.
 vm_hangs=false
 vm_readers=()
 
@@ -22,19 +23,22 @@ vm_prepare() {
 
 vm_run() {
   vm_prepare
-  write_environment "$accelerator"
-  vm_fill_job
-  vm_start
+  write_environment "$accelerator" "$writable" >"$job/environment"
+  vm_fill_job "$job" "$writable" "with_rxe=$with_rxe" "mtu=$mtu"
+  vm_initramfs >"$job/initrd"
+  vm_machine "$accelerator" "$job/initrd" "$job/console" ""
+  vm_start "$job" "$writable"
   # The shell itself would tell of a QEMU that aborts; vm_result does.
   vm_await_boot 2>/dev/null
   vm_pass_on
   vm_result
 }
 
+# vm_fill_job JOB WRITABLE SETTING...: what the guest finds in its job directory.
 vm_fill_job() {
-  cp -- "$parts/guest" "$parts/rxe.sh" "$job/"
-  printf '%s\n' "$writable" >"$job/writable"
-  printf '%s\n' "with_rxe=$with_rxe" "mtu=$mtu" >"$job/settings"
+  cp -- "$parts/guest" "$parts/rxe.sh" "$parts/run" "$1/"
+  printf '%s\n' "$2" >"$1/writable"
+  printf '%s\n' "${@:3}" >"$1/settings"
 }
 
 # vm_initramfs: process 1 and the few programs it needs, then the modules. The kernel takes archives one after another.
@@ -83,16 +87,16 @@ vm_escape() {
   printf '%s' "${1//,/,,}"
 }
 
+# vm_start JOB WRITABLE: the machine in vm_command, with these directories.
 vm_start() {
-  vm_initramfs >"$job/initrd"
-  vm_machine "$accelerator" "$job/initrd" "$job/console" ""
   # Several file systems of this machine show in one of the guest's: their inode numbers must be kept apart.
   vm_share root / readonly=on,multidevs=remap
-  vm_share job "$job"
-  vm_share writable "$writable" multidevs=remap
+  vm_share job "$1"
+  vm_share writable "$2" multidevs=remap
   vm_began=$SECONDS
   # timeout(1) also bounds a machine whose lab was killed outright; before that, the lab's death ends it.
-  setpriv --pdeathsig TERM timeout --kill-after=5 "$time_limit" "${vm_command[@]}" </dev/null >"$job/qemu" 2>&1 &
+  setpriv --pdeathsig TERM timeout --kill-after=5 "$time_limit" env --chdir="$vm_directory" "${vm_command[@]}" \
+    </dev/null >"$1/qemu" 2>&1 &
   vm=$!
 }
 
@@ -126,28 +130,28 @@ vm_result() {
   if [[ -s $job/status ]]; then
     exit "$(<"$job/status")"
   elif $vm_hangs; then
-    vm_fail "the virtual machine was not up after $boot_limit s" "scripts/lab --accel tcg, or a less busy machine"
+    vm_fail "$job" "the virtual machine was not up after $boot_limit s" "scripts/lab --accel tcg, or a less busy machine"
   elif ((ended == 124 || ended == 137 && SECONDS - vm_began >= time_limit)); then
     [[ -e $job/started ]] || time_is_up "the virtual machine was not up yet"
     time_is_up "the virtual machine was ended"
   elif [[ -s $job/failed ]]; then
-    vm_fail "$(<"$job/failed")"
+    vm_fail "$job" "$(<"$job/failed")"
   elif [[ -e $job/started ]]; then
-    vm_fail "the virtual machine stopped while the command was running" "more memory with --mem, if it ran out"
+    vm_fail "$job" "the virtual machine stopped while the command was running" "more memory with --mem, if it ran out"
   else
-    vm_fail "the virtual machine did not boot" "scripts/lab --accel tcg, or another --kernel"
+    vm_fail "$job" "the virtual machine did not boot" "scripts/lab --accel tcg, or another --kernel"
   fi
 }
 
-# vm_fail WHAT [REMEDY]: with what QEMU and the guest's kernel had to say, which outlives the job directory.
+# vm_fail JOB WHAT [REMEDY]: with what QEMU and the guest's kernel had to say, which outlives the job directory.
 vm_fail() {
   local log=$cache/console.log
-  cat -- "$job/qemu" "$job/console" >"$job/log" 2>/dev/null || true
+  cat -- "$1/qemu" "$1/console" >"$job/log" 2>/dev/null || true
   tail -n 20 -- "$job/log" | sed 's/^/lab: | /' >&2
   if mkdir -p -- "$cache" && mv -- "$job/log" "$log"; then
     note "the console is in $log"
   fi
-  fail "$@"
+  fail "${@:2}"
 }
 
 vm_runs() {

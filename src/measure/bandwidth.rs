@@ -89,6 +89,10 @@ const MOST_INTERVALS: usize = 1024;
 /// The clock is read about this often while a window is open: often enough to place its end, too seldom to cost.
 const SLICE: Duration = Duration::from_micros(50);
 
+/// How often a stream that never waits looks around: where messages may be lost they are complete once they are sent, to
+/// a peer that is gone, too.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// What a stream is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
@@ -189,14 +193,19 @@ impl Flow {
         watch: &Watch<'_>,
     ) -> Result<(), Halt> {
         let (end, span) = (self.done.saturating_add(limit.messages), clock.ticks(limit.span));
-        let short = clock.ticks(SLICE);
-        let mut slice = 1;
+        let (short, seldom) = (clock.ticks(SLICE), clock.ticks(LOOK));
+        let (mut slice, mut looked) = (1, ticks.now());
         while self.done < end {
             let before = self.done;
             self.advance(path, end.min(self.done + slice), watch)?;
-            let elapsed = window.note(ticks.now(), self.done - before);
+            let now = ticks.now();
+            let elapsed = window.note(now, self.done - before);
             if elapsed.whole >= span {
                 break;
+            }
+            if now.wrapping_sub(looked) >= seldom {
+                looked = now;
+                watch.look(&mut None)?;
             }
             slice = if elapsed.last < short { slice * 2 } else { (slice / 2).max(1) };
             if watch.is_signalled() {
@@ -428,6 +437,27 @@ mod tests {
             prop_assert_eq!(device.done, device.posted);
             prop_assert!(sample.messages <= device.posted);
             prop_assert!(sample.window_ns >= 200_000);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_never_waits_hears_of_a_peer_that_is_gone() {
+        static QUIET: AtomicBool = AtomicBool::new(false);
+        let (control, peer) = UnixStream::pair().unwrap();
+        drop(peer);
+        let watch = Watch::new(control.as_fd(), &QUIET, Duration::from_secs(5));
+        let clock = Clock::calibrate(Epoch::note(), Some("tsc"));
+        for (warm_up, stop) in [(Duration::ZERO, 3600), (Duration::from_secs(3600), 1)] {
+            let mut device = Device { every: 1, burst: 16, depth: 16, ..Device::default() };
+            let load = Load {
+                depth: 16,
+                warm_up: Stop::After(warm_up).into(),
+                stop: Stop::After(Duration::from_secs(stop)),
+            };
+            let mut sample = BandwidthSample::default();
+            let outcome = stream(&mut device, Counter, &clock, &load, &watch, &mut sample);
+            assert!(matches!(outcome, Err(Halt::Peer)), "{outcome:?}");
+            assert_eq!(sample.posted, device.posted, "what was sent until then is known");
         }
     }
 

@@ -292,7 +292,12 @@ impl Control {
                         "see what the other end is doing; it may be stopped, or cut off by the network",
                     )
             }
-            Fault::Io(cause) => self.failed(format!("{peer}: {cause}, while this end waited for {what}")),
+            // What keepalive and the user timeout end with, or what routers say meanwhile.
+            Fault::Io(cause) => {
+                self.failed(format!("{peer}: {cause}, while this end waited for {what}")).with_remedy(
+                    "see whether the other end's host is up and the network between the two delivers",
+                )
+            }
             Fault::Closed | Fault::ClosedInside { .. } | Fault::Reset => self
                 .failed(format!("{peer} {fault} while this end waited for {what}"))
                 .with_remedy("see what the other end printed"),
@@ -324,4 +329,22 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
 fn from_peer(error: Error) -> Error {
     let tidy = |text: String| printable(&text, 2000);
     Error { message: tidy(error.message), remedy: error.remedy.map(tidy), ..error }.as_remote()
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn what_becomes_of_a_peer_that_vanished_comes_with_a_remedy() {
+        let (control, _peer) = Control::pair().unwrap();
+        for errno in [Errno::ETIMEDOUT, Errno::EHOSTUNREACH] {
+            let limit = Limit::after(Duration::ZERO, None);
+            let error = control.explain(Fault::from(std::io::Error::from(errno)), "an answer", &limit);
+            assert!(error.message.contains("while this end waited for an answer"), "{error}");
+            assert!(error.remedy.is_some(), "{error}");
+        }
+    }
 }

@@ -268,6 +268,7 @@ const TROUBLE: &[(&str, &str)] = &[
     ("rcvd_rnr_err", "the receiver had no receive posted"),
     ("packet_seq_err", "packets were lost or came out of order"),
     ("out_of_sequence", "packets were lost or came out of order"),
+    ("out_of_seq_request", "packets were lost or came out of order"),
     ("rcvd_seq_err", "packets were lost or came out of order"),
     ("local_ack_timeout_err", "acknowledgements did not come in time"),
     ("port_rcv_errors", "the link damages packets"),
