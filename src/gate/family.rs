@@ -21,20 +21,21 @@ pub fn overall<'a>(judgements: impl IntoIterator<Item = &'a Judgement>) -> Verdi
     worst.unwrap_or(if is_any { Verdict::Inconclusive } else { Verdict::NotComparable })
 }
 
-/// The first of these among them. A regression stands whatever else went wrong; with none, a run that must not be trusted
-/// comes before one that cannot be compared.
+/// From the worst to the best. A regression stands whatever else went wrong; with none, a run that must not be trusted comes
+/// before one that cannot be compared.
+pub const WORST_FIRST: [Verdict; 6] = [
+    Verdict::Regression,
+    Verdict::Invalid,
+    Verdict::NotComparable,
+    Verdict::Inconclusive,
+    Verdict::Improved,
+    Verdict::Pass,
+];
+
+/// The worst of them.
 pub fn worst(verdicts: impl Iterator<Item = Verdict>) -> Option<Verdict> {
     let verdicts: Vec<_> = verdicts.collect();
-    [
-        Verdict::Regression,
-        Verdict::Invalid,
-        Verdict::NotComparable,
-        Verdict::Inconclusive,
-        Verdict::Improved,
-        Verdict::Pass,
-    ]
-    .into_iter()
-    .find(|verdict| verdicts.contains(verdict))
+    WORST_FIRST.into_iter().find(|verdict| verdicts.contains(verdict))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::gate::Verdict;
 use crate::gate::document::{SelfTest, SelfTestSeries, Series};
+use crate::gate::family::WORST_FIRST;
 
 /// Each metric of each point over all rounds.
 pub fn summary(rounds: &[Vec<Series>]) -> SelfTest {
@@ -40,21 +41,14 @@ fn of_series(first: &Series, rounds: &[Vec<Series>]) -> SelfTestSeries {
 
 /// Each metric in the round in which it fared worst, so that a verdict of all rounds is one of these.
 pub fn worst(rounds: Vec<Vec<Series>>) -> Vec<Series> {
-    let badness = |series: &Series| match series.judgement.verdict {
-        Verdict::Regression => 5,
-        Verdict::Invalid => 4,
-        Verdict::NotComparable => 3,
-        Verdict::Inconclusive => 2,
-        Verdict::Improved => 1,
-        Verdict::Pass => 0,
-    };
+    let place = |series: &Series| WORST_FIRST.iter().position(|verdict| *verdict == series.judgement.verdict);
     let mut worst: Vec<Series> = Vec::new();
     for series in rounds.into_iter().flatten() {
         let is_same = |one: &Series| {
             one.test == series.test && one.id == series.id && one.judgement.metric == series.judgement.metric
         };
         match worst.iter().position(is_same) {
-            Some(at) if badness(&series) > badness(&worst[at]) => worst[at] = series,
+            Some(at) if place(&series) < place(&worst[at]) => worst[at] = series,
             Some(_) => {}
             None => worst.push(series),
         }

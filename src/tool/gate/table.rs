@@ -4,6 +4,7 @@ use super::counted;
 use super::plan::Plan;
 use crate::gate::baseline::FEWEST_SITTINGS;
 use crate::gate::document::{ArmRecord, Form, Gate, LimitOutcome, SelfTestSeries, Series, Trouble};
+use crate::gate::family::WORST_FIRST;
 use crate::gate::{Arm, Code, Verdict};
 use crate::report::limits;
 use crate::report::text::{columns, labelled, plain, wrap};
@@ -195,16 +196,7 @@ fn trouble_line(trouble: &Trouble<'_>) -> String {
 }
 
 fn conclusion(gate: &Gate) -> String {
-    let counts = [
-        Verdict::Regression,
-        Verdict::Invalid,
-        Verdict::NotComparable,
-        Verdict::Inconclusive,
-        Verdict::Improved,
-        Verdict::Pass,
-    ]
-    .into_iter()
-    .filter_map(|verdict| {
+    let counts = WORST_FIRST.into_iter().filter_map(|verdict| {
         let count = gate.series.iter().filter(|series| series.judgement.verdict == verdict).count();
         (count > 0).then(|| format!("{count} {}", verdict.to_string().to_lowercase()))
     });
