@@ -257,6 +257,30 @@ fn a_table_that_cannot_be_shown_is_an_error_and_the_files_stand() {
     }
 }
 
+#[test]
+fn what_is_shown_is_plain_text_in_any_locale() {
+    let _turn = suite::turn();
+    for (binary, options, status) in [
+        ("send_lat", "--loopback -d emu0 -n 20", 0),
+        ("send_lat", "--loopback -s 64kB", 2),
+        (suite::TOOL, "devices", 0),
+        (suite::TOOL, "gate --help", 0),
+        (suite::TOOL, "gate missing.toml", 2),
+    ] {
+        for (name, value) in
+            [("LC_ALL", "C"), ("LC_ALL", "de_DE.UTF-8"), ("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]
+        {
+            let mut command = line(binary, options);
+            command.env(name, value).env("TERM", "xterm-256color");
+            let run = Running::start(command).finish().exits(status);
+            for text in [&run.stdout, &run.stderr] {
+                let is_plain = |c: char| c == '\n' || matches!(c, ' '..='~');
+                assert!(text.chars().all(is_plain), "{name}={value} {binary} {options}: {text:?}");
+            }
+        }
+    }
+}
+
 /// A pipe that nobody reads any more.
 fn closed_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
