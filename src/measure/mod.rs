@@ -39,7 +39,7 @@ pub use receive::Receiving;
 pub use schedule::{Arrivals, Pace};
 pub use series::LatencyInterval;
 pub use together::together;
-pub use watch::{Halt, Never, Sleep, Spin, Waiting, Wake, Watch};
+pub use watch::{FailedWork, Halt, Never, Sleep, Spin, Waiting, Wake, Watch};
 
 /// When a measurement ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,6 +23,22 @@ pub enum Halt {
     Stalled(Duration),
     /// The path failed.
     Failed(Error),
+    /// A work request of the RDMA path failed.
+    Work(FailedWork),
+}
+
+/// A failed work request in the numbers of its completion: all that a device tells of it (`ibv_poll_cq(3)`). Whoever knows
+/// both ends explains them, outside of the loops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailedWork {
+    /// A value of `enum ibv_wc_status`.
+    pub status: u32,
+    /// The vendor's own code.
+    pub vendor_error: u32,
+    /// The own queue pair.
+    pub qp_number: u32,
+    /// It was a receive.
+    pub is_receive: bool,
 }
 
 impl From<Error> for Halt {

@@ -318,7 +318,7 @@ fn exchange<P: TwoWay + Exchanged + Counted, W: Waiting, const VERIFY: bool>(
 
 /// The error behind a phase that this end did not bring to its end. The peer may have been done with it before.
 fn broken_off(lane: &mut Lane, halt: Halt, step: Step) -> Error {
-    if matches!(halt, Halt::Peer | Halt::Failed(_))
+    if matches!(halt, Halt::Peer | Halt::Failed(_) | Halt::Work(_))
         && matches!(lane.control.wait_readable(Duration::ZERO), Ok(true))
     {
         match lane.control.recv::<Done>("the end of the phase", STEP) {

@@ -17,7 +17,7 @@ use crate::plan::{Connection, Plan, Role, Shape, Side, Test, Transport, Wait};
 use crate::result::{Document, ResultRow, TestRecord};
 use crate::transport::memory;
 use crate::transport::path::{self, PortFacts};
-use crate::transport::rdma::Port;
+use crate::transport::rdma::{Diagnosis, Port};
 use crate::transport::tcp;
 use crate::units::{format_rate, format_size};
 
@@ -57,7 +57,7 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
     let cores = cores.team(core, plan.test.threads as usize, &[]);
     let session = Session { plan, process, identity, cores: cores.clone() };
     let negotiated = session.negotiate(&mut control, port.as_ref(), document);
-    let Agreement { test, mut paths, clock, shares_core } =
+    let Agreement { test, mut paths, diagnosis, clock, shares_core } =
         negotiated.inspect_err(|error| control.send_error(error))?;
     let device = port.as_ref().map(|port| (port.context().clone(), port.number()));
     let sockets = paths.tcp.iter().filter_map(|tcp| tcp.stream().try_clone().ok()).collect();
@@ -72,6 +72,8 @@ pub fn run(plan: &Plan, host: &str, process: &Process<'_>, document: &mut Docume
         device,
         sockets,
         poll_costs: PollCosts::default(),
+        diagnosis,
+        size: 0,
     };
     session.measure(&mut lane, &mut paths, document).inspect_err(|error| lane.control.send_error(error))
 }
@@ -102,6 +104,7 @@ fn said_instead(control: &mut Control, error: Error) -> Error {
 struct Agreement {
     test: Test,
     paths: Paths,
+    diagnosis: Option<Diagnosis>,
     clock: Clock,
     shares_core: bool,
 }
@@ -148,7 +151,7 @@ impl Session<'_> {
         document.test = Some(TestRecord::from(&test));
 
         establish::note_buffers(document, &test, self.plan.site.numa)?;
-        let mut paths = Paths::default();
+        let (mut paths, mut diagnosis) = (Paths::default(), None);
         let mut server = control.peer_addr();
         let mut from = LocalEnd::default();
         if let (Some(port), Some(agreed)) = (port, &agreed) {
@@ -162,6 +165,7 @@ impl Session<'_> {
                 ));
             }
             establish::note_path(document, port, agreed, &rdma);
+            diagnosis = Some(establish::diagnosis(port, Side::Client, agreed, &rdma));
             paths.rdma = rdma;
             if let Some((ours, theirs)) = ends::addresses(&agreed.choice) {
                 server.set_ip(theirs);
@@ -185,7 +189,8 @@ impl Session<'_> {
             ends::add_clock(end, &clock);
         }
         establish::introduce(control, document)?;
-        Ok(Agreement { test, paths, clock, shares_core: offer.shares_core || has_twins(&self.cores) })
+        let shares_core = offer.shares_core || has_twins(&self.cores);
+        Ok(Agreement { test, paths, diagnosis, clock, shares_core })
     }
 
     /// Waits for the server's offer. A server that is busy says so every few seconds.
@@ -336,7 +341,7 @@ impl Session<'_> {
         }
         observer.measuring(&self.name(place), document.results.len(), *of);
         lane.control.set_step(Step::Measure);
-        lane.test.wait = wait;
+        (lane.test.wait, lane.size) = (wait, size);
         paths.wait_as(wait)?;
         lane.control.send(&Command::Point { transport, size, wait: Some(wait) })?;
         let mut recorder = Recorder { offered_per_s: rate, ..Recorder::default() };

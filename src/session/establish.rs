@@ -11,7 +11,7 @@ use crate::plan::{Side, Test, Wait};
 use crate::result::{Buffers, Document, Missing};
 use crate::transport::memory;
 use crate::transport::path::{PathChoice, PortFacts};
-use crate::transport::rdma::{Endpoint, Port, Prepared, Rdma, Reads};
+use crate::transport::rdma::{Diagnosis, Endpoint, Port, Prepared, Rdma, Reads};
 use crate::transport::tcp::Tcp;
 
 /// The paths of a run, through all its points.
@@ -173,6 +173,11 @@ pub fn note_buffers(document: &mut Document, test: &Test, numa: Option<u32>) -> 
         end.buffers = Some(Buffers { page_bytes, numa_node: placement.numa_node });
     }
     Ok(())
+}
+
+/// What explains a failure of these queue pairs.
+pub fn diagnosis(port: &Port, side: Side, agreed: &Agreed, rdma: &[Rdma]) -> Diagnosis {
+    Diagnosis::new(port, side, &agreed.choice, (&agreed.ours, &agreed.theirs), rdma)
 }
 
 /// Notes the choice of the path in this end's facts.

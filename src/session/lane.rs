@@ -9,10 +9,11 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, DeviceCounters};
-use crate::measure::{Clock, Halt, Stop, Watch};
+use crate::measure::{Clock, FailedWork, Halt, Stop, Watch};
 use crate::oob::Control;
 use crate::plan::{Test, Transport};
-use crate::verbs::{Context, TOLD};
+use crate::transport::rdma::{Diagnosis, Insight};
+use crate::verbs::{Context, TOLD, WcStatus};
 
 /// Longest wait for a message that the peer owes at once.
 pub const STEP: Duration = Duration::from_secs(15);
@@ -43,6 +44,10 @@ pub struct Lane {
     pub sockets: Vec<TcpStream>,
     /// What a poll that finds nothing costs this end.
     pub poll_costs: PollCosts,
+    /// What explains a failed work request; `None` without an RDMA path.
+    pub diagnosis: Option<Diagnosis>,
+    /// Bytes of a message of the point under way.
+    pub size: u64,
 }
 
 /// What a poll that finds nothing costs, in ns; measured once a run for each path that is polled.
@@ -141,6 +146,8 @@ impl Lane {
         if let (Some(gone), Halt::Peer | Halt::Stalled(_)) = (gone, &halt) {
             return gone.at(step);
         }
+        let mut insight = Insight::Told;
+        let work_failed = matches!(halt, Halt::Work(_));
         let ours = match halt {
             Halt::Interrupted => return Error::interrupted(step),
             Halt::Peer => return self.last_word(step),
@@ -152,6 +159,11 @@ impl Lane {
                 "see whether the peer's process runs and the path delivers; --stall-timeout sets the limit",
             ),
             Halt::Failed(error) => error.at(step),
+            Halt::Work(failed) => {
+                let (error, known) = self.diagnose(failed);
+                insight = known;
+                error.at(step)
+            }
         };
         if ours.kind == Kind::Invalid {
             return ours;
@@ -166,13 +178,37 @@ impl Lane {
         if is_gone {
             return ours;
         }
-        match self.control.wait_readable(LAST_WORD) {
+        // Who found the fault says so at once, and who only follows waits longest: both ends then tell the same.
+        let patience = match insight {
+            Insight::Found => Duration::ZERO,
+            Insight::Told => LAST_WORD,
+            Insight::Follows => 2 * LAST_WORD,
+        };
+        match self.control.wait_readable(patience) {
             Ok(true) => match self.last_word(step) {
+                theirs if work_failed && insight > Insight::Follows && Insight::is_behind(&theirs) => {
+                    Error { message: format!("{}; the peer: {}", ours.message, theirs.message), ..ours }
+                }
+                theirs if theirs.remote && work_failed => {
+                    let here = ours.message.split("; ").next().unwrap_or_default();
+                    Error { message: format!("{}; this end: {here}", theirs.message), ..theirs }
+                }
                 theirs if theirs.remote => theirs,
                 closed => Error { message: format!("{}; {}", ours.message, closed.message), ..ours },
             },
             _ => ours,
         }
+    }
+
+    /// The error of a failed work request, and how much it tells.
+    fn diagnose(&self, failed: FailedWork) -> (Error, Insight) {
+        let Some(diagnosis) = &self.diagnosis else {
+            let message = format!("a work request failed with status {}", failed.status);
+            return (Error::failed(Step::Measure, message), Insight::Told);
+        };
+        let first = diagnosis.first(failed);
+        let insight = Insight::of(WcStatus::of_code(first.status));
+        (diagnosis.explain(first, &self.test, self.size), insight)
     }
 
     /// What the peer says when it should be silent: its error, or that it is gone.

@@ -27,7 +27,9 @@ pub fn nothing_arrived(lane: &Lane, step: Step, sent: u64) -> Error {
         Connection::Ud => "that a datagram fits the MTU of every link (-m)",
         Connection::Rc | Connection::Uc => "that the MTU of every link takes the path's packets (-m)",
     };
-    Error::failed(step, format!("none of {sent} messages has arrived over {connection}, and nobody told why"))
+    let way = lane.diagnosis.as_ref().map_or(String::new(), |diagnosis| format!("; {}", diagnosis.way()));
+    let message = format!("none of {sent} messages has arrived over {connection}, and nobody told why{way}");
+    Error::failed(step, message)
         .with_remedy(format!(
             "try -c RC, which tells; see that the GIDs are in one network (-v, -x), {packet}, and that no firewall \
              stands between"

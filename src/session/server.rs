@@ -269,6 +269,8 @@ impl ServerEnd<'_> {
             device,
             sockets: Vec::new(),
             poll_costs: PollCosts::default(),
+            diagnosis: None,
+            size: 0,
         };
         let outcome = self.carry_out(&mut lane, agreed.as_ref(), core, entrance, document);
         if let Err(error) = &outcome {
@@ -294,6 +296,7 @@ impl ServerEnd<'_> {
         if let (Some(port), Some(agreed)) = (&self.port, agreed) {
             paths.rdma = establish::connect_all(&mut lane.control, port, &test, Side::Server, agreed)?;
             establish::note_path(document, port, agreed, &paths.rdma);
+            lane.diagnosis = Some(establish::diagnosis(port, Side::Server, agreed, &paths.rdma));
         } else if let Some(end) = &mut document.local {
             end.device = None;
         }
@@ -366,7 +369,7 @@ fn obey(lane: &mut Lane, paths: &mut Paths, document: &mut Document, process: &P
                         format!("{size} bytes over {transport:?}, {wait:?}, is no point of the test");
                     return Err(Error::failed(Step::Measure, message));
                 }
-                lane.test.wait = wait;
+                (lane.test.wait, lane.size) = (wait, size);
                 paths.wait_as(wait)?;
                 let verb = lane.test.verb;
                 if lane.test.bidirectional {

@@ -168,6 +168,7 @@ pub fn choose(
     check_partition(client, server)?;
     let (mtu, mtu_reason) = choose_mtu(client, server, mtu)?;
     if client.link_layer == LinkLayer::Infiniband && client.wanted.is_none() && server.wanted.is_none() {
+        check_subnet(client, server)?;
         for port in [client, server] {
             if port.lid == 0 {
                 return Err(Error::failed(Step::ChoosePath, format!("{} has no LID", port.name))
@@ -187,24 +188,82 @@ pub fn choose(
         .filter_map(|(a, b)| Some((rank(a, b, &route)?, a, b)))
         .max_by(|x, y| x.0.cmp(&y.0).then(y.1.index.cmp(&x.1.index)).then(y.2.index.cmp(&x.2.index)));
     let Some((rank, a, b)) = best else {
-        return Err(Error::failed(
-            Step::ChoosePath,
-            format!(
-                "no pair of GIDs of the same type and family: {} has {}; {} has {}",
-                client.name,
-                list(&ours),
-                server.name,
-                list(&theirs)
-            ),
-        )
-        .with_remedy("give both interfaces an address of the same family, or choose with -x on each end"));
+        return Err(no_pair(client, server, &ours, &theirs));
     };
+    check_reach(client, server, (a, b), rank)?;
     let reason = format!("GID {} -> {}: {}; {mtu_reason}", a.index, b.index, rank.explain(a));
     Ok(PathChoice { gids: Some((a.clone(), b.clone())), mtu, reason })
 }
 
+/// Why no GID of one end talks to any of the other.
+fn no_pair(client: &PortFacts, server: &PortFacts, ours: &[&GidFact], theirs: &[&GidFact]) -> Error {
+    let has = format!("{} has {}; {} has {}", client.name, list(ours), server.name, list(theirs));
+    let is_common_type = ours.iter().any(|a| theirs.iter().any(|b| a.kind == b.kind));
+    let (what, remedy) = if ours.is_empty() || theirs.is_empty() {
+        (
+            "an end has no GID",
+            "give its interface an address and bring it up, or choose another device with -d on each end",
+        )
+    } else if is_common_type {
+        (
+            "no GIDs of one type are of the same family",
+            "give both interfaces an IPv4 address, or both an IPv6 one; or choose with -x on each end",
+        )
+    } else {
+        (
+            "the GIDs are of different types, which do not understand each other",
+            "have both devices speak RoCE v2 (in configfs, rdma_cm/DEVICE/ports/PORT/default_roce_mode), or choose \
+             entries of one type with -x on each end",
+        )
+    };
+    Error::failed(Step::ChoosePath, format!("{what}: {has}")).with_remedy(remedy)
+}
+
+/// Packets of RoCE v1 are not routed: they have no IP header (IBTA annex A16). Others may be, though nobody may know the
+/// way, which is why it is told with the choice.
+fn check_reach(client: &PortFacts, server: &PortFacts, pair: (&GidFact, &GidFact), rank: Rank) -> Result<()> {
+    let (a, b) = pair;
+    if a.kind != GidType::RoceV1 || rank.same_subnet || a.prefix.is_none() || a.gid.is_link_local() {
+        return Ok(());
+    }
+    Err(Error::failed(
+        Step::ChoosePath,
+        format!(
+            "RoCE v1 does not leave a subnet, and the ends are in different ones: {} has {}; {} has {}",
+            client.name,
+            list(&[a]),
+            server.name,
+            list(&[b])
+        ),
+    )
+    .with_remedy("put both into one subnet, or have both devices speak RoCE v2, which is routed"))
+}
+
+/// A LID is one of a subnet, which the upper half of each GID names (IBTA 4.1.1); a port whose GIDs are not known is taken
+/// to be in the same.
+fn check_subnet(client: &PortFacts, server: &PortFacts) -> Result<()> {
+    let prefix = |port: &PortFacts| port.gids.first().map(|gid| Ipv6Addr::from(gid.gid).to_bits() >> 64);
+    match (prefix(client), prefix(server)) {
+        (Some(a), Some(b)) if a != b => Err(Error::failed(
+            Step::ChoosePath,
+            format!(
+                "the ports are in different subnets: {} has the prefix {a:#018x}, {} has {b:#018x}",
+                client.name, server.name
+            ),
+        )
+        .with_remedy(
+            "choose ports of one fabric with -d and -i, or go through its router with -x on each end",
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn choose_mtu(client: &PortFacts, server: &PortFacts, wanted: Option<u32>) -> Result<(u32, String)> {
     let most = client.active_mtu.min(server.active_mtu);
+    if let Some(port) = [client, server].into_iter().find(|port| port.active_mtu == 0) {
+        return Err(Error::failed(Step::ChoosePath, format!("{} reports no active MTU", port.name))
+            .with_remedy("see that the port is up, and its driver knows the MTU (ibv_devinfo)"));
+    }
     match wanted {
         None => Ok((
             most,
@@ -214,8 +273,8 @@ fn choose_mtu(client: &PortFacts, server: &PortFacts, wanted: Option<u32>) -> Re
         Some(mtu) => Err(Error::failed(
             Step::ChoosePath,
             format!(
-                "MTU {mtu} is not possible: active MTU is {} here and {} there",
-                client.active_mtu, server.active_mtu
+                "MTU {mtu} is not possible: the active MTU is {} of {} and {} of {}",
+                client.active_mtu, client.name, server.active_mtu, server.name
             ),
         )
         .with_remedy(format!(
@@ -260,8 +319,10 @@ impl Rank {
     fn explain(self, gid: &GidFact) -> String {
         let mut why =
             format!("both {}, {}", gid.kind, ["link-local", "IPv6", "IPv4"][usize::from(self.family)]);
-        if self.same_subnet {
-            why += ", same subnet";
+        match (self.same_subnet, gid.prefix) {
+            (true, _) => why += ", same subnet",
+            (false, Some(_)) => why += ", different subnets",
+            (false, None) => {}
         }
         if self.on_route {
             why += ", the kernel's route to it";
@@ -316,182 +377,4 @@ fn is_same_subnet(a: IpAddr, b: IpAddr, bits: u8) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gid(index: u32, address: &str, kind: GidType, prefix: u8) -> GidFact {
-        let address: IpAddr = address.parse().unwrap();
-        let address = match address {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-            IpAddr::V6(v6) => v6,
-        };
-        GidFact { index, gid: Gid::from(address), kind, prefix: Some(prefix) }
-    }
-
-    fn port(name: &str, gids: Vec<GidFact>) -> PortFacts {
-        PortFacts {
-            name: name.into(),
-            link_layer: LinkLayer::Ethernet,
-            lid: 0,
-            pkey: Some(0xffff),
-            active_mtu: 4096,
-            max_message: 1 << 30,
-            max_reads_out: 16,
-            max_reads_in: 16,
-            atomics: true,
-            gids,
-            wanted: None,
-        }
-    }
-
-    fn pair(choice: &PathChoice) -> (u32, u32) {
-        let (a, b) = choice.gids.as_ref().unwrap();
-        (a.index, b.index)
-    }
-
-    use GidType::{RoceV1, RoceV2};
-
-    #[test]
-    fn type_family_and_subnet_agree_whatever_the_index() {
-        let a = port(
-            "a",
-            vec![
-                gid(0, "fe80::1", RoceV2, 64),
-                gid(1, "10.7.0.1", RoceV1, 24),
-                gid(3, "10.7.0.1", RoceV2, 24),
-                gid(4, "192.168.1.1", RoceV2, 24),
-            ],
-        );
-        let b = port(
-            "b",
-            vec![
-                gid(0, "fe80::2", RoceV2, 64),
-                gid(5, "192.168.1.2", RoceV2, 24),
-                gid(9, "172.16.0.1", RoceV2, 16),
-            ],
-        );
-        assert_eq!(pair(&choose(&a, &b, None, |_| None).unwrap()), (4, 5));
-    }
-
-    #[test]
-    fn between_equals_the_route_decides_then_the_lower_index() {
-        let a = port("a", vec![gid(1, "10.7.0.1", RoceV2, 24), gid(2, "10.7.0.9", RoceV2, 24)]);
-        let b = port("b", vec![gid(1, "10.7.0.2", RoceV2, 24)]);
-        assert_eq!(pair(&choose(&a, &b, None, |_| None).unwrap()), (1, 1));
-        let choice = choose(&a, &b, None, |_| Some("10.7.0.9".parse().unwrap())).unwrap();
-        assert_eq!(pair(&choice), (2, 1));
-        assert!(choice.reason.contains("route"), "{}", choice.reason);
-    }
-
-    #[test]
-    fn an_index_that_is_asked_for_is_used_or_refused_with_what_there_is() {
-        let mut a = port("a", vec![gid(0, "fe80::1", RoceV2, 64), gid(1, "10.7.0.1", RoceV2, 24)]);
-        let b = port("b", vec![gid(0, "fe80::2", RoceV2, 64), gid(1, "10.7.0.2", RoceV2, 24)]);
-        a.wanted = Some(0);
-        assert_eq!(pair(&choose(&a, &b, None, |_| None).unwrap()), (0, 0));
-        a.wanted = Some(7);
-        let error = choose(&a, &b, None, |_| None).unwrap_err();
-        assert!(
-            error.message.contains("no GID at index 7") && error.message.contains("::ffff:10.7.0.1"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn no_common_family_names_what_both_ends_have() {
-        let a = port("a", vec![gid(1, "10.7.0.1", RoceV2, 24)]);
-        let b = port("b", vec![gid(0, "fe80::2", RoceV2, 64)]);
-        let error = choose(&a, &b, None, |_| None).unwrap_err();
-        assert!(error.message.contains("10.7.0.1") && error.message.contains("fe80::2"), "{error}");
-    }
-
-    #[test]
-    fn infiniband_within_a_subnet_needs_lids_and_no_gid() {
-        let mut a = port("a", vec![]);
-        a.link_layer = LinkLayer::Infiniband;
-        a.lid = 3;
-        let mut b = a.clone();
-        b.lid = 4;
-        assert_eq!(choose(&a, &b, None, |_| None).unwrap().gids, None);
-        b.lid = 0;
-        assert!(choose(&a, &b, None, |_| None).unwrap_err().message.contains("no LID"));
-        b.link_layer = LinkLayer::Ethernet;
-        assert!(choose(&a, &b, None, |_| None).unwrap_err().message.contains("link layers differ"));
-    }
-
-    #[test]
-    fn ends_that_cannot_hear_each_other_are_told_so_with_both_keys() {
-        let mut a = port("a", vec![gid(1, "10.7.0.1", RoceV2, 24)]);
-        let mut b = a.clone();
-        b.name = "b".into();
-        for (ours, theirs, refusal) in [
-            (Some(0xffff), Some(0xffff), None),
-            (Some(0xffff), Some(0x7fff), None),
-            (Some(0x7fff), Some(0xffff), None),
-            (Some(0x7fff), Some(0x7fff), Some("limited members")),
-            (Some(0x8001), Some(0xffff), Some("different partitions")),
-            (Some(0x8000), Some(0x8000), Some("no partition")),
-            (None, Some(0x8001), None),
-        ] {
-            (a.pkey, b.pkey) = (ours, theirs);
-            let outcome = choose(&a, &b, None, |_| None);
-            assert_eq!(outcome.is_err(), refusal.is_some(), "{ours:x?} {theirs:x?}");
-            if let (Err(error), Some(why), Some(ours), Some(theirs)) = (outcome, refusal, ours, theirs) {
-                for part in [why, &format!("a has {ours:#06x}"), &format!("b has {theirs:#06x}")] {
-                    assert!(error.message.contains(part), "no {part} in {error}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn each_end_sends_to_the_other_with_the_header_that_was_asked_for() {
-        let a = port("a", vec![gid(3, "10.7.0.1", RoceV2, 24)]);
-        let b = port("b", vec![gid(5, "10.7.0.2", RoceV2, 24)]);
-        let words = "x --tclass 106 --flow-label 70000 --hop-limit 9".split_whitespace().map(Into::into);
-        let typed = crate::cli::parse("x", "about", words).unwrap();
-        let plan = crate::plan::resolve(typed, crate::ops::Verb::Send, crate::plan::Shape::Latency, 1);
-        let test = plan.unwrap().test;
-        let choice = choose(&a, &b, None, |_| None).unwrap();
-        for (side, source_index, dest) in [(Side::Client, 3, &b), (Side::Server, 5, &a)] {
-            let expected = Grh {
-                dest: dest.gids[0].gid,
-                source_index,
-                hop_limit: 9,
-                traffic_class: 106,
-                flow_label: 70_000,
-            };
-            assert_eq!(choice.route(side, &test).unwrap(), Some(expected));
-        }
-        let local = PathChoice { gids: None, ..choice };
-        assert_eq!(local.route(Side::Client, &test).unwrap(), None);
-        assert!(local.admit(&test).unwrap_err().message.contains("--tclass 106"));
-    }
-
-    #[test]
-    fn datagrams_beyond_the_mtu_are_refused() {
-        let mut a = port("a", vec![gid(1, "10.7.0.1", RoceV2, 24)]);
-        a.active_mtu = 1024;
-        let choice = choose(&a, &a, None, |_| None).unwrap();
-        for (line, refused) in [("-c UD -s 1k", false), ("-c UD -s 64,2k", true), ("-c UC -s 2k", false)] {
-            let words = std::iter::once("x").chain(line.split_whitespace()).map(Into::into);
-            let typed = crate::cli::parse("x", "about", words).unwrap();
-            let plan = crate::plan::resolve(typed, crate::ops::Verb::Send, crate::plan::Shape::Latency, 1);
-            let outcome = choice.admit(&plan.unwrap().test);
-            assert_eq!(outcome.is_err(), refused, "{line}");
-            assert!(outcome.err().is_none_or(|error| error.message.contains("size 2048")));
-        }
-    }
-
-    #[test]
-    fn the_smaller_active_mtu_holds_and_a_larger_one_is_refused() {
-        let mut a = port("a", vec![gid(1, "10.7.0.1", RoceV2, 24)]);
-        let b = a.clone();
-        a.active_mtu = 1024;
-        assert_eq!(choose(&a, &b, None, |_| None).unwrap().mtu, 1024);
-        assert_eq!(choose(&a, &b, Some(512), |_| None).unwrap().mtu, 512);
-        for mtu in [2048, 1000] {
-            assert!(choose(&a, &b, Some(mtu), |_| None).is_err());
-        }
-    }
-}
+mod tests;

@@ -83,11 +83,7 @@ pub struct Device {
 
 impl Device {
     fn emulated(name: &str) -> Self {
-        let mut device = Self { name: name.to_owned(), guid: 0, kind: ProviderKind::Emulated };
-        if let Ok(context) = device.open() {
-            device.guid = context.query().map_or(0, |attr| u64::from_be(attr.node_guid));
-        }
-        device
+        Self { name: name.to_owned(), guid: emulated::node_guid(name), kind: ProviderKind::Emulated }
     }
 
     /// The name, unique on this machine.

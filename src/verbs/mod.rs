@@ -89,5 +89,5 @@ pub use registration::Registration;
 pub use send_list::{Linked, SendList};
 pub use shared_receive::Srq;
 pub use slice::Slice;
-pub use transition::{Address, Grh, Init, QpState, Rtr, Rts};
+pub use transition::{Address, Grh, Init, QpState, Rtr, Rts, rnr_wait};
 pub use wc::{Wc, WcStatus};

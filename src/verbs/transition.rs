@@ -1,6 +1,7 @@
 //! What a queue pair is told on its way from RESET to RTS, and the states on that way.
 
 use std::fmt;
+use std::time::Duration;
 
 use ibverbs_sys::{ibv_ah_attr, ibv_global_route, ibv_qp_state};
 
@@ -51,6 +52,16 @@ pub struct Rts {
     pub rnr_retry: u8,
     /// RDMA READs and atomics of this end that may be outstanding.
     pub max_rd_atomic: u8,
+}
+
+/// How long a requester waits before it tries again, by the code in `min_rnr_timer` (IBTA volume 1, 9.7.5.2.8, "RNR NAK
+/// timer field").
+pub fn rnr_wait(code: u8) -> Duration {
+    const HUNDREDTHS_OF_MS: [u64; 32] = [
+        65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536,
+        2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
+    ];
+    Duration::from_micros(10 * HUNDREDTHS_OF_MS[usize::from(code) % HUNDREDTHS_OF_MS.len()])
 }
 
 /// The way to a peer.

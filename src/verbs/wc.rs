@@ -189,6 +189,11 @@ impl WcStatus {
     pub fn code(self) -> u32 {
         self.0
     }
+
+    /// The status of a value of `enum ibv_wc_status`, which need not be one.
+    pub fn of_code(code: u32) -> Self {
+        Self(code)
+    }
 }
 
 impl fmt::Display for WcStatus {

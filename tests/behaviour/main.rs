@@ -9,6 +9,7 @@ mod compare;
 mod compare_wait;
 mod cpu_report;
 mod devices;
+mod diagnosis;
 mod doctor;
 mod documented;
 mod documents;

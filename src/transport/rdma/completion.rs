@@ -1,19 +1,25 @@
-//! Waiting on a completion queue, and what a failed completion means.
+//! Waiting on a completion queue.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::{Error, Step};
-use crate::measure::{Halt, Waiting, Wake, Watch};
+use crate::measure::{FailedWork, Halt, Waiting, Wake, Watch};
 use crate::ops::Op;
-use crate::verbs::{Channel, Cq, PollFailed, Wc, WcStatus};
+use crate::verbs::{Channel, Cq, PollFailed, Wc};
 
-/// A completion queue with the channel that may wake its owner.
-pub(super) struct Source<'a> {
+/// What completes in a queue: sends.
+pub(super) const SENDS: bool = false;
+/// What completes in a queue: receives.
+pub(super) const RECEIVES: bool = true;
+
+/// A completion queue with the channel that may wake its owner. What completes there is a type, so that telling it of a
+/// failure costs a wait nothing.
+pub(super) struct Source<'a, const WHICH: bool> {
     pub(super) cq: &'a Cq,
     pub(super) channel: Option<&'a Channel>,
 }
 
-impl Wake for Source<'_> {
+impl<const WHICH: bool> Wake for Source<'_, WHICH> {
     fn arm(&mut self) -> Result<(), Error> {
         self.cq.arm()
     }
@@ -34,7 +40,7 @@ impl Wake for Source<'_> {
     }
 }
 
-/// The queue that is not waited on. A failure there is why nothing comes here.
+/// The queue of sends, where that is not waited on. A failure there is why nothing comes here.
 pub(super) struct Other<'a> {
     pub(super) cq: &'a Cq,
     /// The identifier of the last successful completion taken from it.
@@ -65,7 +71,7 @@ pub(super) fn spin<W: Waiting>(
     Ok(false)
 }
 
-impl Source<'_> {
+impl<const WHICH: bool> Source<'_, WHICH> {
     /// Takes what completions there are, all of them successful, without waiting. Returns how many.
     #[inline]
     pub(super) fn look(&self, into: &mut [Wc], empty_polls: &mut u64) -> Result<usize, Halt> {
@@ -73,7 +79,7 @@ impl Source<'_> {
         *empty_polls += u64::from(got == 0);
         match into[..got].iter().find(|wc| !wc.is_success()) {
             None => Ok(got),
-            Some(wc) => Err(failed(wc, None)),
+            Some(wc) => Err(failed(wc, WHICH)),
         }
     }
 
@@ -123,7 +129,7 @@ impl Source<'_> {
         }
         match into[..got].iter().find(|wc| !wc.is_success()) {
             None => Ok(got),
-            Some(wc) => Err(failed(wc, other.map(|other| other.cq))),
+            Some(wc) => Err(failed(wc, WHICH)),
         }
     }
 }
@@ -134,7 +140,7 @@ impl Other<'_> {
         let mut wcs = [Wc::EMPTY];
         while self.cq.poll(&mut wcs)? == 1 {
             if !wcs[0].is_success() {
-                return Err(failed(&wcs[0], None));
+                return Err(failed(&wcs[0], SENDS));
             }
             *self.done = wcs[0].id();
         }
@@ -162,61 +168,14 @@ pub(super) fn counted(message: u64) -> u32 {
     (message as u32).wrapping_add(1)
 }
 
-/// The error behind a failed completion: where it was flushed, the other queue knows what went wrong first.
+/// The end of a wait by a failed work request. Its completion does not say what was asked for (`ibv_poll_cq(3)`), not
+/// even in which queue; what it comes to is for [`Diagnosis`](super::Diagnosis) to say.
 #[cold]
-pub(super) fn failed(wc: &Wc, other: Option<&Cq>) -> Halt {
-    let mut first = *wc;
-    if first.status() == WcStatus::WR_FLUSH_ERR
-        && let Some(other) = other
-    {
-        let mut wcs = [Wc::EMPTY];
-        while matches!(other.poll(&mut wcs), Ok(1)) {
-            if !wcs[0].is_success() && wcs[0].status() != WcStatus::WR_FLUSH_ERR {
-                first = wcs[0];
-                break;
-            }
-        }
-    }
-    describe(&first).into()
-}
-
-fn describe(wc: &Wc) -> Error {
-    let status = wc.status();
-    Error::failed(
-        Step::Measure,
-        format!(
-            "{} on QP {:#08x} failed: {status} ({}, status {}, vendor {:#x})",
-            if wc.is_recv() { "receive" } else { "send" },
-            wc.qp_number(),
-            status.name(),
-            status.code(),
-            wc.vendor_error()
-        ),
-    )
-    .with_remedy(remedy(status))
-}
-
-/// The likely causes of a status on a reliable connection, most likely first.
-fn remedy(status: WcStatus) -> &'static str {
-    match status {
-        WcStatus::RETRY_EXC_ERR => {
-            "the peer did not answer: its process ended, the path drops packets, the GIDs are in different networks \
-             (see -v, -x), or packets are larger than the path's MTU (-m)"
-        }
-        WcStatus::RNR_RETRY_EXC_ERR => {
-            "the peer posts receives too slowly: raise -r at the peer, or --rnr-retry"
-        }
-        WcStatus::REM_ACCESS_ERR => {
-            "the peer's key or bounds do not allow the access: the ends disagree on the buffer"
-        }
-        WcStatus::REM_INV_REQ_ERR => {
-            "the peer's receive was smaller than the message, or the peer does not allow the operation"
-        }
-        WcStatus::LOC_PROT_ERR => {
-            "a buffer of this end is not registered for the access: a fault of this program"
-        }
-        WcStatus::LOC_LEN_ERR => "a message was longer than its receive: the ends disagree on the size",
-        WcStatus::WR_FLUSH_ERR => "the queue pair was already in error; its first error is the cause",
-        _ => "see the device's log (dmesg) on both ends",
-    }
+pub(super) fn failed(wc: &Wc, is_receive: bool) -> Halt {
+    Halt::Work(FailedWork {
+        status: wc.status().code(),
+        vendor_error: wc.vendor_error(),
+        qp_number: wc.qp_number(),
+        is_receive,
+    })
 }

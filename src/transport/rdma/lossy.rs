@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::completion::{Other, Source};
+use super::completion::{Other, SENDS, Source};
 use super::ping_pong::{PingPong, flag, opcode};
 use super::{Rdma, Shape};
 use crate::error::{Error, Step};
@@ -71,7 +71,7 @@ impl<'r, O: Op, W: Waiting, const ECHOES: bool> Lossy<'r, O, W, ECHOES> {
             }
             self.path.tally.empty_polls += u64::from(Spin::polls(watch));
             let cq = &self.path.shared.send_cq;
-            wait.idle(&mut Source { cq, channel: None }, watch)?;
+            wait.idle(&mut Source::<SENDS> { cq, channel: None }, watch)?;
             Other { cq, done: &mut self.path.queue.reaped }.look()?;
         }
     }

@@ -5,7 +5,9 @@ use crate::ops::Verb;
 use crate::plan::Shape;
 use crate::verbs::{Mr, Qp, QpCaps, RemoteSlice};
 
+mod causes;
 mod completion;
+mod diagnosis;
 mod duplex;
 mod gaps;
 mod gather;
@@ -23,6 +25,7 @@ mod shared;
 mod spread;
 mod stream;
 
+pub use diagnosis::{Diagnosis, Insight};
 pub use duplex::Duplex;
 pub use gather::Gatherer;
 pub use layout::{Layout, share};

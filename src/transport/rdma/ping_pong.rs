@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::slice;
 
-use super::completion::{Other, Source, check_arrival, spin};
+use super::completion::{Other, RECEIVES, SENDS, Source, check_arrival, spin};
 use super::queue::Queue;
 use super::{Rdma, Shape, Shared};
 use crate::error::Error;
@@ -108,7 +108,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
             // Not into `self.wc`: the completion of the arrival is still to be checked.
             let mut sent = Wc::EMPTY;
             let first = cq.polled(cq.poll_one(&mut sent));
-            let source = Source { cq, channel: None };
+            let source = Source::<SENDS> { cq, channel: None };
             source.wait::<Spin>(first, slice::from_mut(&mut sent), None, watch, &mut 0)?;
             queue.reaped = sent.id();
         }
@@ -125,7 +125,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
     /// Looks once whether a message has come.
     pub(super) fn look_for_receive(&mut self) -> Result<bool, Halt> {
         let cq = &self.shared.recv_cq;
-        let source = Source { cq, channel: None };
+        let source = Source::<RECEIVES> { cq, channel: None };
         Ok(source.look(slice::from_mut(&mut self.wc), &mut self.tally.empty_polls)? == 1)
     }
 
@@ -205,7 +205,7 @@ impl<'r, O: Op, W: Waiting> PingPong<'r, O, W> {
             }
             self.tally.empty_polls += u64::from(Spin::polls(watch));
             let cq = &self.shared.send_cq;
-            wait.idle(&mut Source { cq, channel: None }, watch)?;
+            wait.idle(&mut Source::<SENDS> { cq, channel: None }, watch)?;
             Other { cq, done: &mut self.queue.reaped }.look()?;
         }
     }

@@ -6,7 +6,7 @@
 
 use std::marker::PhantomData;
 
-use super::completion::{check_arrival, failed};
+use super::completion::{RECEIVES, SENDS, check_arrival, failed};
 use super::ping_pong::opcode;
 use super::queue::{Queue, of_id};
 use super::{Rdma, Shape, Shared};
@@ -281,7 +281,7 @@ impl<'r, O: Op, W: Waiting> Pipelined<'r, O, W> {
         let mut sent = [Wc::EMPTY];
         while self.shared.send_cq.poll(&mut sent)? == 1 {
             if !sent[0].is_success() {
-                return Err(failed(&sent[0], None));
+                return Err(failed(&sent[0], SENDS));
             }
             let (lane, number) = of_id(sent[0].id());
             self.lanes[lane].queue.reaped = number;
@@ -304,14 +304,14 @@ impl<'r, O: Op, W: Waiting> Pipelined<'r, O, W> {
 
     #[inline(always)]
     fn find_completions(&mut self, most: usize) -> Result<usize, Halt> {
-        let (cq, other) = match const { O::FACTS.arrival } {
-            Arrival::RecvCompletion => (&self.shared.recv_cq, Some(&self.shared.send_cq)),
-            _ => (&self.shared.send_cq, None),
+        let (cq, which) = match const { O::FACTS.arrival } {
+            Arrival::RecvCompletion => (&self.shared.recv_cq, RECEIVES),
+            _ => (&self.shared.send_cq, SENDS),
         };
         let got = cq.poll(&mut self.wcs[..most])?;
         for (found, wc) in self.found.iter_mut().zip(&self.wcs[..got]) {
             if !wc.is_success() {
-                return Err(failed(wc, other));
+                return Err(failed(wc, which));
             }
             *found = of_id(wc.id()).0;
             self.lanes[*found].next_arrival.advance();
@@ -347,11 +347,11 @@ impl<'r, O: Op, W: Waiting> Pipelined<'r, O, W> {
                     return Ok(got);
                 }
             }
-            let mut source = match const { O::FACTS.arrival } {
-                Arrival::RecvCompletion => self.shared.arrivals(),
-                _ => self.shared.sends(),
+            let looks_around = match const { O::FACTS.arrival } {
+                Arrival::RecvCompletion => wait.idle(&mut self.shared.arrivals(), watch)?,
+                _ => wait.idle(&mut self.shared.sends(), watch)?,
             };
-            if wait.idle(&mut source, watch)? {
+            if looks_around {
                 self.look_for_failures()?;
             }
         }

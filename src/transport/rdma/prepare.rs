@@ -22,6 +22,8 @@ pub struct Endpoint {
     pub lid: u16,
     /// Start and key of the test buffer.
     pub memory: RemoteSlice,
+    /// Bytes of it.
+    pub memory_bytes: u64,
 }
 
 /// A queue pair as the other end knows it.
@@ -187,6 +189,8 @@ impl Prepared {
             layout,
             landing: layout.all_slots(takes_from),
             remote: RemoteSlice { addr: 0, rkey: 0 },
+            remote_bytes: 0,
+            peers: Vec::new(),
             shape: test.shape,
             seed: test.payload_seed,
             side,
@@ -207,6 +211,7 @@ impl Prepared {
             pairs: self.pairs.iter().map(facts).collect(),
             lid: self.lid,
             memory: self.shared.memory.remote(0),
+            memory_bytes: self.shared.layout.bytes() as u64,
         }
     }
 
@@ -238,7 +243,17 @@ impl Prepared {
                 format!("this end has {ours} queue pairs and the peer {theirs}"),
             ));
         }
+        let (own, told) = (self.shared.layout.bytes() as u64, remote.memory_bytes);
+        if told != own {
+            return Err(Error::failed(
+                Step::ConnectQp,
+                format!("the ends disagree on the buffer: {own} B at this end, {told} B at the peer"),
+            )
+            .with_remedy("run the same verbmark at both ends"));
+        }
         self.shared.remote = remote.memory;
+        self.shared.remote_bytes = told;
+        self.shared.peers = remote.pairs.iter().map(|pair| pair.qpn).collect();
         let grh = choice.route(self.shared.side, test)?;
         let address = Address { port: self.port, lid: remote.lid, service_level: test.service_level, grh };
         let way = Way { pd: &self.pd, address, mtu: choice.mtu, test, reads };

@@ -1,7 +1,7 @@
 //! What all queue pairs of a path have together.
 
 use super::Layout;
-use super::completion::Source;
+use super::completion::{RECEIVES, SENDS, Source};
 use crate::plan::{Shape, Side};
 use crate::verbs::{Channel, Cq, Mr, RemoteSlice, Slots, Srq};
 
@@ -19,6 +19,10 @@ pub struct Shared {
     pub(super) landing: Slots,
     /// Start and key of the peer's buffer.
     pub(super) remote: RemoteSlice,
+    /// Bytes of it, as the peer told.
+    pub(super) remote_bytes: u64,
+    /// Numbers of the peer's queue pairs.
+    pub(super) peers: Vec<u32>,
     pub(super) shape: Shape,
     pub(super) seed: u64,
     pub(super) side: Side,
@@ -36,12 +40,12 @@ pub struct Shared {
 
 impl Shared {
     /// Where sends complete.
-    pub(super) fn sends(&self) -> Source<'_> {
+    pub(super) fn sends(&self) -> Source<'_, SENDS> {
         Source { cq: &self.send_cq, channel: self.send_channel.as_ref() }
     }
 
     /// Where receives complete.
-    pub(super) fn arrivals(&self) -> Source<'_> {
+    pub(super) fn arrivals(&self) -> Source<'_, RECEIVES> {
         Source { cq: &self.recv_cq, channel: self.recv_channel.as_ref() }
     }
 }

@@ -6,10 +6,11 @@
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ibverbs_sys::{ibv_qp_state, ibv_send_wr, ibv_wc_status};
 
+use super::super::transition::rnr_wait;
 use super::queue_pair::{Qp, Transport};
 use super::requester::Stop;
 use super::responder::Responder;
@@ -188,14 +189,4 @@ impl Qp {
         }
         self.unlock_send(queue);
     }
-}
-
-/// How long a requester waits before it tries again, by the code in `min_rnr_timer` (InfiniBand specification, volume 1,
-/// "RNR NAK timer field").
-fn rnr_wait(code: u8) -> Duration {
-    const HUNDREDTHS_OF_MS: [u64; 32] = [
-        65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536,
-        2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
-    ];
-    Duration::from_micros(10 * HUNDREDTHS_OF_MS[usize::from(code) % HUNDREDTHS_OF_MS.len()])
 }

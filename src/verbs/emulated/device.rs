@@ -9,17 +9,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use ibverbs_sys::{
-    IBV_ATOMIC_GLOB, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2,
-    IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, IBV_NODE_CA, IBV_ODP_SUPPORT,
-    IBV_ODP_SUPPORT_ATOMIC, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND,
-    IBV_ODP_SUPPORT_WRITE, IBV_TRANSPORT_IB, ibv_ah_attr, ibv_context, ibv_device, ibv_device_attr, ibv_gid,
-    ibv_gid_entry, ibv_odp_caps, ibv_port_attr, ibv_port_state,
+    IBV_ATOMIC_GLOB, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1,
+    IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_MTU_4096, IBV_NODE_CA,
+    IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_ATOMIC, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV,
+    IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_WRITE, IBV_TRANSPORT_IB, ibv_ah_attr, ibv_context, ibv_device,
+    ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_odp_caps, ibv_port_attr, ibv_port_state,
 };
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 
+use super::super::port::mtu_code;
 use super::async_event::{AsyncEvent, AsyncEvents};
-use super::faults::Faults;
+use super::faults::{Faults, Gids};
 use super::{completion, limits, receive_queue, requester, shared_receive};
 
 /// The one port of a device.
@@ -96,13 +97,14 @@ impl Device {
 
     /// The GIDs by index.
     fn gids(&self, faults: &Faults) -> Vec<ibv_gid> {
-        let mut gids = vec![self.link_local()];
-        if self.link_layer == LinkLayer::Ethernet && !faults.link_local_only {
-            let mut raw = [0; 16];
-            raw[10..].copy_from_slice(&[0xff, 0xff, 127, 0, 0, 1]);
-            gids.push(ibv_gid { raw });
+        let mut raw = [0; 16];
+        raw[10..].copy_from_slice(&[0xff, 0xff, 127, 0, 0, 1]);
+        let (link_local, of_ipv4) = (self.link_local(), ibv_gid { raw });
+        match faults.gids {
+            Gids::All | Gids::RoceV1 if self.link_layer == LinkLayer::Ethernet => vec![link_local, of_ipv4],
+            Gids::Ipv4 if self.link_layer == LinkLayer::Ethernet => vec![of_ipv4],
+            _ => vec![link_local],
         }
-        gids
     }
 }
 
@@ -324,7 +326,7 @@ impl Context {
         attr.phys_state = physical;
         // The code of `limits::MTU`.
         attr.max_mtu = IBV_MTU_4096;
-        attr.active_mtu = IBV_MTU_4096;
+        attr.active_mtu = mtu_code(self.faults.mtu).unwrap_or(IBV_MTU_4096);
         attr.gid_tbl_len = self.device.gids(&self.faults).len() as c_int;
         attr.max_msg_sz = self.faults.max_message;
         attr.pkey_tbl_len = 1;
@@ -342,7 +344,11 @@ impl Context {
     /// The GIDs of the port.
     pub(super) fn gid_table(&self) -> Vec<ibv_gid_entry> {
         let (kind, interface) = match self.device.link_layer {
-            LinkLayer::Ethernet => (IBV_GID_TYPE_ROCE_V2, if_nametoindex("lo").unwrap_or(LOOPBACK_INDEX)),
+            LinkLayer::Ethernet => {
+                let is_v1 = self.faults.gids == Gids::RoceV1;
+                let kind = if is_v1 { IBV_GID_TYPE_ROCE_V1 } else { IBV_GID_TYPE_ROCE_V2 };
+                (kind, if_nametoindex("lo").unwrap_or(LOOPBACK_INDEX))
+            }
             LinkLayer::InfiniBand => (IBV_GID_TYPE_IB, 0),
         };
         let gids = self.device.gids(&self.faults);

@@ -3,9 +3,11 @@
 use std::env;
 use std::ffi::OsStr;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 
+use super::super::port::mtu_code;
 use super::limits;
 
 /// The environment variable that is read whenever a device is opened.
@@ -53,9 +55,48 @@ pub(super) struct Faults {
     pub no_odp: bool,
     /// `pkey=N`: the one partition key of the port.
     pub pkey: u16,
-    /// `gids=link-local`: the Ethernet port has its link-local GID only, as a port without an IP address does.
-    pub link_local_only: bool,
+    /// `gids=...`: which GIDs the Ethernet port has, and of which type.
+    pub gids: Gids,
+    /// `mtu=BYTES`: the active MTU of the port.
+    pub mtu: u32,
+    /// `send-error=STATUS`: the first send of a queue pair completes with this `ibv_wc_status`.
+    pub send_error: Option<u32>,
+    /// `withhold-receives`: a message finds no receive at its target, whatever is posted there.
+    pub withhold_receives: bool,
+    /// `short-receives=BYTES`: a receive has no more room than this, whatever it was posted with.
+    pub short_receives: u32,
+    /// `wrong-rkey`: memory is told of with a remote key that is not its own.
+    pub wrong_rkey: bool,
+    /// `wrong-qpn`: a connection sends to a number that no queue pair has.
+    pub wrong_qpn: bool,
 }
+
+/// The GIDs of an Ethernet port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gids {
+    /// One made of its node GUID, and one of an IPv4 address.
+    All,
+    /// `link-local`: the first alone, as a port without an IP address has it.
+    LinkLocal,
+    /// `ipv4`: the second alone.
+    Ipv4,
+    /// `roce-v1`: both, of the older type.
+    RoceV1,
+}
+
+impl Gids {
+    fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "link-local" => Self::LinkLocal,
+            "ipv4" => Self::Ipv4,
+            "roce-v1" => Self::RoceV1,
+            _ => return None,
+        })
+    }
+}
+
+/// A word behind this applies to the first device that the process opens, which in a loopback is the server's.
+const FIRST: &str = "first:";
 
 impl Default for Faults {
     fn default() -> Self {
@@ -79,7 +120,13 @@ impl Default for Faults {
             slow_receives_ns: 0,
             no_odp: false,
             pkey: limits::PKEY,
-            link_local_only: false,
+            gids: Gids::All,
+            mtu: limits::MTU,
+            send_error: None,
+            withhold_receives: false,
+            short_receives: u32::MAX,
+            wrong_rkey: false,
+            wrong_qpn: false,
         }
     }
 }
@@ -93,13 +140,24 @@ impl Faults {
         }
         match env::var_os(VARIABLE) {
             None => Ok(Self::default()),
-            Some(value) => Self::parse(&value).ok_or_else(|| Errno::EINVAL.into()),
+            Some(value) => {
+                static OPENED: AtomicBool = AtomicBool::new(false);
+                let is_first = !OPENED.swap(true, Ordering::Relaxed);
+                Self::parse(&value, is_first).ok_or_else(|| Errno::EINVAL.into())
+            }
         }
     }
 
-    pub(super) fn parse(value: &OsStr) -> Option<Self> {
+    pub(super) fn parse(value: &OsStr, is_first: bool) -> Option<Self> {
         let mut faults = Self::default();
         for word in value.to_str()?.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            // Read in any case: a wrong word is refused wherever it stands.
+            let mut elsewhere = Self::default();
+            let (word, faults) = match word.strip_prefix(FIRST) {
+                Some(word) if !is_first => (word, &mut elsewhere),
+                Some(word) => (word, &mut faults),
+                None => (word, &mut faults),
+            };
             match word.split_once('=') {
                 None => match word {
                     "port-down" => faults.port_down = true,
@@ -108,9 +166,12 @@ impl Faults {
                     "no-odp" => faults.no_odp = true,
                     "no-inline" => faults.no_inline = true,
                     "fail-qp" => faults.fail_qp = true,
+                    "withhold-receives" => faults.withhold_receives = true,
+                    "wrong-rkey" => faults.wrong_rkey = true,
+                    "wrong-qpn" => faults.wrong_qpn = true,
                     _ => return None,
                 },
-                Some(("gids", "link-local")) => faults.link_local_only = true,
+                Some(("gids", which)) => faults.gids = Gids::parse(which)?,
                 Some((name, number)) => {
                     let number: u32 = number.parse().ok()?;
                     match name {
@@ -129,6 +190,9 @@ impl Faults {
                         "pace" => faults.pace_ns = number,
                         "late-receives" => faults.late_receives_ns = number,
                         "slow-receives" => faults.slow_receives_ns = number,
+                        "mtu" if mtu_code(number).is_some() => faults.mtu = number,
+                        "send-error" if number > 0 => faults.send_error = Some(number),
+                        "short-receives" => faults.short_receives = number,
                         _ => return None,
                     }
                 }
@@ -148,6 +212,13 @@ impl Faults {
             || self.qp_fatal_after.is_some()
             || self.pace_ns > 0
             || self.late_receives_ns > 0
+            || self.send_error.is_some()
+            || self.spoils_receives()
+    }
+
+    /// Messages do not find the receives that were posted for them.
+    pub(super) fn spoils_receives(&self) -> bool {
+        self.withhold_receives || self.short_receives < u32::MAX
     }
 }
 
@@ -156,14 +227,15 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Option<Faults> {
-        Faults::parse(OsStr::new(text))
+        Faults::parse(OsStr::new(text), true)
     }
 
     #[test]
     fn every_documented_word_is_understood() {
         let all = "corrupt=3,lose=5,port-down, no-memlock,no-inline,max-msg=4096,fail-qp,delay=50,die-after=0,\
                    port-error-after=7,no-odp,device-fatal-after=1,qp-fatal-after=2,pace=3,\
-                   late-receives=4,slow-receives=5,pkey=32767,gids=link-local,memlock=65536,short-mr";
+                   late-receives=4,slow-receives=5,pkey=32767,gids=link-local,memlock=65536,short-mr,\
+                   mtu=1024,send-error=12,withhold-receives,short-receives=7,wrong-rkey,wrong-qpn";
         let expected = Faults {
             corrupt: Some(3),
             lose: Some(5),
@@ -184,7 +256,13 @@ mod tests {
             slow_receives_ns: 5,
             no_odp: true,
             pkey: 0x7fff,
-            link_local_only: true,
+            gids: Gids::LinkLocal,
+            mtu: 1024,
+            send_error: Some(12),
+            withhold_receives: true,
+            short_receives: 7,
+            wrong_rkey: true,
+            wrong_qpn: true,
         };
         assert_eq!(parse(all), Some(expected));
         assert_eq!(parse(""), Some(Faults::default()));
@@ -203,8 +281,21 @@ mod tests {
             "gids=all",
             "pkey=65536",
             "slow",
+            "mtu=1500",
+            "send-error=0",
+            "first:slow",
         ] {
             assert_eq!(parse(text), None, "{text}");
+            assert_eq!(Faults::parse(OsStr::new(text), false), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_word_for_the_first_device_is_for_no_other() {
+        let words = OsStr::new("first:pkey=1,mtu=512,first:gids=ipv4");
+        let first = Faults::parse(words, true).unwrap();
+        assert_eq!((first.pkey, first.mtu, first.gids), (1, 512, Gids::Ipv4));
+        let later = Faults::parse(words, false).unwrap();
+        assert_eq!((later.pkey, later.mtu, later.gids), (limits::PKEY, 512, Gids::All));
     }
 }

@@ -176,7 +176,8 @@ pub(super) unsafe fn register(
         length: len - usize::from(pd.context.faults.short_mr),
         handle: key >> 8,
         lkey: key,
-        rkey: key,
+        // The low bits are a generation: the key of a region that is gone.
+        rkey: key ^ u32::from(pd.context.faults.wrong_rkey),
     };
     let mr = Box::into_raw(Box::new(Mr { ibv, access, pd }));
     TABLE[(key >> 8) as usize].store(mr, Ordering::Release);

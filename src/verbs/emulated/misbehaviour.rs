@@ -7,6 +7,7 @@ use ibverbs_sys::{IBV_EVENT_DEVICE_FATAL, IBV_EVENT_QP_FATAL, ibv_send_wr, ibv_w
 
 use super::async_event::AsyncEvent;
 use super::queue_pair::Qp;
+use super::requester::Stop;
 use super::send_queue::SendQueue;
 use super::{timer, wire};
 
@@ -21,6 +22,10 @@ impl Qp {
             context.events.raise(AsyncEvent { kind: IBV_EVENT_DEVICE_FATAL, number: 0, object: 0 });
             self.flush_deferred(queue);
             self.fail(queue, wr, position, ibv_wc_status::IBV_WC_FATAL_ERR);
+            return true;
+        }
+        if let Some(status) = faults.send_error {
+            self.fail(queue, wr, position, status);
             return true;
         }
         if is_past(faults.device_fatal_after) {
@@ -74,6 +79,23 @@ impl Qp {
                 false
             }
         }
+    }
+
+    /// What a message comes to whose target is told to have no receive for it, or one with less room.
+    #[cold]
+    pub(super) fn finds_receive(&self, target: &Qp, wr: &ibv_send_wr, len: u64) -> Result<(), Stop> {
+        let faults = &self.pd.context.faults;
+        if !faults.spoils_receives() || !wire::takes_receive(wr.opcode) {
+            return Ok(());
+        }
+        let mut responder = target.responder.lock();
+        if faults.withhold_receives {
+            return Err(Stop::NotReady(responder.min_rnr_timer));
+        }
+        if wire::is_send(wr.opcode) && len > u64::from(faults.short_receives) {
+            return Err(Stop::Failed(target.refuse_too_long(&mut responder)));
+        }
+        Ok(())
     }
 
     /// Deferred messages of a device told to be slow are left to the clock and to whoever posts receives: its polls cost

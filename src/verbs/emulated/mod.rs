@@ -44,6 +44,15 @@
 //! | `no-odp` | memory that is not pinned is refused |
 //! | `pkey=N` | the port's one partition key is this number; nothing but the query looks at it |
 //! | `gids=link-local` | the Ethernet port has no GID made of an IPv4 address |
+//! | `gids=ipv4` | the Ethernet port has no other GID |
+//! | `gids=roce-v1` | its GIDs are those of RoCE v1, as it says; packets are what they were |
+//! | `mtu=BYTES` | the active MTU of the port; nothing but the query looks at it |
+//! | `send-error=STATUS` | the first send of a queue pair completes with this number of `ibv_wc_status`, and the queue pair is in ERR |
+//! | `withhold-receives` | a message finds no receive at its target, for RC |
+//! | `short-receives=BYTES` | a receive has no more room than this for a message, for RC |
+//! | `wrong-rkey` | memory is told of with a remote key that is not its own |
+//! | `wrong-qpn` | a connection sends to a number that no queue pair has |
+//! | `first:WORD` | the word, for the first device alone that the process opens: the server's, in a loopback |
 //!
 //! # Who owns what
 //!
@@ -129,6 +138,11 @@ pub(super) fn provider() -> &'static dyn Provider {
 /// Their names, in the order in which they are to be listed.
 pub(super) fn device_names() -> &'static [&'static str] {
     &device::NAMES
+}
+
+/// The GUID of one of them; 0 for any other name.
+pub(super) fn node_guid(name: &str) -> u64 {
+    device::DEVICES.iter().find(|device| device.name == name).map_or(0, |device| device.guid)
 }
 
 struct Emulated;

@@ -240,9 +240,15 @@ impl Qp {
         // SAFETY: the caller's contract.
         let mut request = unsafe { self.request(queue, wr, &local) };
         let corrupted;
-        if queue.faulty && !pulls && self.corrupts(position) {
-            corrupted = corrupted_copy(&local);
-            request.local = &corrupted.1;
+        if queue.faulty {
+            if let Err(stop) = self.finds_receive(peer, wr, local.total) {
+                queue.aftermath.flush = Some(Arc::clone(peer));
+                return Err(stop);
+            }
+            if !pulls && self.corrupts(position) {
+                corrupted = corrupted_copy(&local);
+                request.local = &corrupted.1;
+            }
         }
         let mut responder = peer.responder.lock();
         if !responder.expects(self.number, queue.psn)

@@ -433,6 +433,14 @@ impl Qp {
         INVALID_REQUEST
     }
 
+    /// The same, whatever room the next receive has. Returns what the requester is told.
+    #[cold]
+    pub(super) fn refuse_too_long(&self, responder: &mut Responder) -> ibv_wc_status::Type {
+        self.too_long(responder);
+        self.fail_responder(responder, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
+        ibv_wc_status::IBV_WC_REM_INV_REQ_ERR
+    }
+
     /// Completes the next receive with an error.
     #[cold]
     fn fail_receive(&self, responder: &mut Responder, status: ibv_wc_status::Type) {

@@ -155,7 +155,8 @@ impl Qp {
             queue.address = attr.ah_attr;
         }
         if set(DEST_QPN) {
-            queue.dest_qpn = attr.dest_qp_num;
+            // The last number is that of multicast, which no queue pair has.
+            queue.dest_qpn = if self.pd.context.faults.wrong_qpn { PSN_MASK } else { attr.dest_qp_num };
         }
         if set(SQ_PSN) {
             queue.psn = attr.sq_psn & PSN_MASK;

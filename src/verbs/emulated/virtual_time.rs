@@ -50,7 +50,7 @@ impl VirtualTime {
     /// Runs `open`; the devices that it opens misbehave as these words say. The environment, which says so otherwise, is
     /// that of all tests of the process.
     pub(crate) fn misbehaving<R>(&self, words: &str, open: impl FnOnce() -> R) -> R {
-        FAULTS.set(Some(Faults::parse(OsStr::new(words)).expect("words of the device")));
+        FAULTS.set(Some(Faults::parse(OsStr::new(words), true).expect("words of the device")));
         let opened = open();
         FAULTS.set(None);
         opened

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-use super::super::faults::Faults;
+use super::super::faults::{Faults, Gids};
 use super::super::{device_names, provider};
 use super::harness::*;
 use ibverbs_sys::*;
@@ -190,7 +190,7 @@ fn resources_can_be_short() {
 
 #[test]
 fn a_port_without_an_ip_address_has_one_gid() {
-    let end = End::new(with_faults(Faults { link_local_only: true, ..Faults::default() }));
+    let end = End::new(with_faults(Faults { gids: Gids::LinkLocal, ..Faults::default() }));
     // SAFETY: the context is live.
     assert_eq!(unsafe { end.provider.gid_table(end.context) }.unwrap().len(), 1);
     end.connect(&end.attributes(end.number()));
