@@ -111,8 +111,8 @@ pub struct GateMeasuring {
     #[arg(long, value_name = "TIME", default_value = "120", value_parser = parse_positive_duration)]
     pub timeout: Duration,
 
-    /// Keep the document of every run in this directory
-    #[arg(long, value_name = "DIR")]
+    /// Keep the document of every run in this directory; a sitting that is recorded has them anyway
+    #[arg(long, value_name = "DIR", conflicts_with = "record")]
     pub keep: Option<PathBuf>,
 
     /// Say what would be run, and run nothing

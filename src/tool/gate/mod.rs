@@ -42,6 +42,10 @@ pub fn run(args: &GateArgs) -> Result<u8> {
     if args.measuring.dry_run {
         return outputs.show(&table::preview(&plan)).map(|()| 0);
     }
+    if plan.form.is_none() && !outputs.are_none() {
+        return Err(Error::usage("--record alone judges nothing, and there is nothing to write")
+            .with_remedy("leave the outputs away, or hold the sitting to stored ones with --baseline"));
+    }
     let stored = args.arms.baseline.as_deref().map(baseline::stored).transpose()?.unwrap_or_default();
     let unfinished = args.arms.record.as_deref().map(Unfinished::begin).transpose()?;
     let directory = match (&unfinished, &args.measuring.keep) {

@@ -70,6 +70,11 @@ impl Outputs {
         })
     }
 
+    /// No file was asked for.
+    pub fn are_none(&self) -> bool {
+        self.files.is_empty()
+    }
+
     /// The text, unless a document has standard output.
     ///
     /// # Errors
