@@ -110,7 +110,7 @@ fn a_candidate_against_itself_never_regresses() {
     let _turn = suite::turn();
     let files = Files::new();
     files.suite(SUITE);
-    let value = files.gated(&["suite.toml", "--self-test", "2", "--max-pairs", "6"], 0);
+    let value = files.gated(&["suite.toml", "--self-test", "2", "--max-pairs", "5"], 0);
     let found = at(&value, "/self_test/series").as_array().unwrap();
     assert_eq!(found.len(), 4, "{value:#}");
     for series in found {
@@ -238,10 +238,10 @@ fn limits_of_a_suite_decide() {
     assert_eq!((text(&value, "/form"), text(&value, "/verdict")), ("limits", "pass"));
     assert_eq!(number(&value, "/limits/0/runs"), 3.0);
     with("\"bw:min=1MBps\", \"bw:min=900000Gbps\"");
-    let value = files.gated(&["suite.toml"], 1);
+    let value = files.gated(&["suite.toml", "--runs", "1"], 1);
     assert_eq!(text(&value, "/limits/1/verdict"), "fail");
     with("\"bw:min=90%link\"");
-    let value = files.gated(&["suite.toml"], 5);
+    let value = files.gated(&["suite.toml", "--runs", "1"], 5);
     assert_eq!(text(&value, "/limits/0/verdict"), "not_evaluated");
     with("\"p50:max=1us\"");
     files.gate(&["suite.toml"]).exits(2).says(&["write_bw", "does not measure that"]);
@@ -280,7 +280,8 @@ fn an_interrupted_gate_writes_what_it_has() {
     let _turn = suite::turn();
     let files = Files::new();
     files.suite(SUITE);
-    let words = ["suite.toml", "--self-test", "50", "--json", "gate.json", "--junit", "gate.xml"];
+    let words =
+        ["suite.toml", "--self-test", "50", "--max-pairs", "3", "--json", "gate.json", "--junit", "gate.xml"];
     let mut running = Running::start(files.gating(&words));
     running.line_with("round 2 of 50");
     running.signal(Signal::SIGINT);
