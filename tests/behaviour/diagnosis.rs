@@ -153,7 +153,7 @@ fn a_message_longer_than_its_receive_is_told_by_the_end_that_found_it() {
 #[test]
 fn every_status_of_a_send_has_its_name_and_its_first_cause() {
     let _turn = suite::turn();
-    for (status, name, first) in [
+    let statuses = [
         (1, "LOC_LEN_ERR", "1) the message is longer than the largest of the port"),
         (2, "LOC_QP_OP_ERR", "1) more is asked of the queue pair"),
         (4, "LOC_PROT_ERR", "1) the registration does not cover the buffer"),
@@ -171,13 +171,23 @@ fn every_status_of_a_send_has_its_name_and_its_first_cause() {
         (20, "RESP_TIMEOUT_ERR", "1) the peer stopped within an answer"),
         (21, "GENERAL_ERR", "1) the device or its driver failed"),
         (99, "UNKNOWN", "1) the device or its driver failed"),
-    ] {
-        let parts =
-            [&format!("({name}, status {status}, vendor 0x0)")[..], "port emu0/1 is active now", first];
-        let document = explains("write_bw", &format!("send-error={status}"), "-d emu0 -n 100 -s 64", &parts);
-        assert_eq!(text(&document, "/error/step"), "check", "{status}");
-        assert!(rows(&document).is_empty(), "{status}");
-    }
+    ];
+    // All at once: each waits for what its other end has to say.
+    std::thread::scope(|scope| {
+        for (status, name, first) in statuses {
+            scope.spawn(move || {
+                let parts = [
+                    &format!("({name}, status {status}, vendor 0x0)")[..],
+                    "port emu0/1 is active now",
+                    first,
+                ];
+                let how = format!("send-error={status}");
+                let document = explains("write_bw", &how, "-d emu0 -n 100 -s 64", &parts);
+                assert_eq!(text(&document, "/error/step"), "check", "{status}");
+                assert!(rows(&document).is_empty(), "{status}");
+            });
+        }
+    });
 }
 
 #[test]
