@@ -389,7 +389,7 @@ fn what_makes_no_sense_is_told_before_anything_is_measured() {
         (vec!["suite.toml", "--baseline", "nowhere"], "cannot read the baseline nowhere"),
         (vec!["suite.toml", "--record", "/proc/x"], "cannot record in /proc/x"),
         (vec!["suite.toml", "--record", "x", "--json", "y"], "--record alone judges nothing"),
-        (vec!["suite.toml", "--record", "x", "--keep", "y"], "cannot be used with '--record <DIR>'"),
+        (vec!["suite.toml", "--record", "x", "--keep", "y"], "cannot be used with '--keep <DIR>'"),
         (vec![], "required"),
     ] {
         let run = files.gate(&words).exits(2).says(&[says]);
