@@ -146,7 +146,7 @@ proptest! {
 }
 
 /// Messages of a run that are changed, one in each run.
-const CASES: usize = 60;
+const CASES: usize = 40;
 
 /// Longest that either end may take over a run in which a message was wrong: longer than its deadlines.
 const ENDED: Duration = Duration::from_secs(30);
