@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, OnceLock};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::error::{Error, Result, Step};
 use crate::measure::Epoch;
@@ -132,8 +132,27 @@ pub fn complain(error: &Error) {
     let _ = std::io::stderr().write_all(lines.as_bytes());
 }
 
-fn random_seed() -> Result<u64> {
+/// What a run draws from unless it is told.
+///
+/// # Errors
+/// The kernel gives no random numbers.
+pub fn random_seed() -> Result<u64> {
     getrandom::u64().map_err(|error| Error::failed(Step::Arguments, format!("no random numbers: {error}")))
+}
+
+/// The command line of this process, as documents tell it.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// A line about what goes on, on a terminal alone; it is gone again at the end. It has no thread of its own.
+pub fn progress() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
+        .with_finish(ProgressFinish::AndClear);
+    if let Ok(style) = ProgressStyle::with_template("{msg}") {
+        bar.set_style(style);
+    }
+    bar
 }
 
 /// Ctrl-C, SIGTERM and the end of the terminal ask the run to stop, by the flag; a second one ends the process at once.
@@ -218,14 +237,10 @@ struct Shown {
 
 impl Terminal {
     fn new(plan: &Plan, files: &Files) -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{msg}") {
-            bar.set_style(style);
-        }
         Self {
             verbose: plan.site.verbose,
             shows_table: !files.take_stdout(),
-            bar,
+            bar: progress(),
             table: Mutex::new(None),
             unshown: OnceLock::new(),
         }

@@ -11,6 +11,12 @@ use super::sample::{Met, PointRuns, Runs, Seen, TestRuns};
 use super::shift::fewest_runs;
 use crate::result::{Point, Quantity, Transport};
 
+/// What a reader of [`Compared::is_emulated`] is told.
+pub const EMULATED: &str = "EMULATED: numbers of an emulated device measure this tool, not a network";
+
+/// What a reader of [`Compared::is_unoptimised`] is told.
+pub const UNOPTIMISED: &str = "an end was compiled without optimisation: its numbers mean nothing";
+
 /// What comparing two sides gave.
 #[derive(Debug, Clone, Default)]
 pub struct Compared {

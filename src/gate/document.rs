@@ -160,6 +160,11 @@ pub struct Series {
 }
 
 impl Series {
+    /// The same metric of the same point of the same test.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.test == other.test && self.id == other.id && self.judgement.metric == other.judgement.metric
+    }
+
     /// What was measured, in words: `send_lat 64 B rdma`.
     pub fn title(&self) -> String {
         format!("{} {} {}", self.test, format_size(self.point.size_bytes), self.transport.name())

@@ -20,9 +20,9 @@ const SHORTEST: usize = 16;
 /// Longest secret that is read.
 const LONGEST: u64 = 4096;
 
-/// What both ends know.
+/// What both ends know, as the key of a MAC.
 #[derive(Clone)]
-pub struct Secret(Vec<u8>);
+pub struct Secret(Hmac<Sha256>);
 
 /// Not the bytes: a secret is in no log.
 impl fmt::Debug for Secret {
@@ -46,25 +46,12 @@ impl Secret {
     /// # Errors
     /// Usage: the file cannot be read, or its length is outside 16 to 4096 bytes.
     pub fn read(path: &Path) -> Result<Self> {
-        let shown = path.display();
-        let mut bytes = Vec::new();
-        File::open(path).and_then(|file| file.take(LONGEST + 2).read_to_end(&mut bytes)).map_err(
-            |error| {
-                Error::usage(format!("--secret-file {shown}: {error}"))
-                    .with_remedy("name a file that this user can read, with the same content at both ends")
-            },
-        )?;
-        if bytes.last() == Some(&b'\n') {
-            bytes.pop();
-        }
-        if !(SHORTEST..=LONGEST as usize).contains(&bytes.len()) {
-            let length = bytes.len();
-            return Err(Error::usage(format!(
-                "--secret-file {shown}: {length} bytes, not {SHORTEST} to {LONGEST}"
-            ))
-            .with_remedy("make one with `openssl rand -hex 32`"));
-        }
-        Ok(Self(bytes))
+        Self::new(&content(path)?)
+    }
+
+    fn new(key: &[u8]) -> Result<Self> {
+        let mac = Hmac::new_from_slice(key);
+        mac.map(Self).map_err(|error| Error::usage(format!("the secret is no key: {error}")))
     }
 
     /// This end's proof, made with what the other end asked and what it is asked in turn.
@@ -88,9 +75,7 @@ impl Secret {
 
     /// The side is in it, so that no answer can be sent back as one.
     fn mac(&self, side: Side, asked: &Token, asks: &Token) -> Hmac<Sha256> {
-        // A key of any length is taken (RFC 2104, section 2): this never fails.
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&self.0).unwrap_or_else(|_| Hmac::new(&Default::default()));
+        let mut mac = self.0.clone();
         for part in ["verbmark/1 secret ", side.name(), " ", asked.digits(), " ", asks.digits()] {
             mac.update(part.as_bytes());
         }
@@ -98,12 +83,33 @@ impl Secret {
     }
 }
 
+/// What a file has, but for a line feed at its end.
+fn content(path: &Path) -> Result<Vec<u8>> {
+    let shown = path.display();
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(LONGEST + 2).read_to_end(&mut bytes)).map_err(|error| {
+        Error::usage(format!("--secret-file {shown}: {error}"))
+            .with_remedy("name a file that this user can read, with the same content at both ends")
+    })?;
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+    }
+    if !(SHORTEST..=LONGEST as usize).contains(&bytes.len()) {
+        let length = bytes.len();
+        return Err(Error::usage(format!(
+            "--secret-file {shown}: {length} bytes, not {SHORTEST} to {LONGEST}"
+        ))
+        .with_remedy("make one with `openssl rand -hex 32`"));
+    }
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn secret(text: &str) -> Secret {
-        Secret(text.as_bytes().to_vec())
+        Secret::new(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -129,7 +135,7 @@ mod tests {
         let path = files.path().join("secret");
         let read = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            Secret::read(&path).map(|secret| secret.0)
+            content(&path)
         };
         assert_eq!(read(b"0123456789abcdef\n").unwrap(), b"0123456789abcdef");
         assert_eq!(read(b"0123456789abcde\n\n").unwrap(), b"0123456789abcde\n");

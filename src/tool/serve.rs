@@ -23,7 +23,7 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
         most: Most { size, memory, duration, qps },
         ..Site::of_server(args.endpoint.clone(), args.tcp_only, args.verbose)
     };
-    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let command = suite::command_line();
     let voice = Voice { verbose: args.verbose };
     let signalled = suite::catch_signals()?;
     let process = Process { command: &command, epoch: Epoch::note(), signalled, observer: &voice };

@@ -42,7 +42,7 @@ pub fn run(args: &AuditArgs) -> Result<u8> {
 /// Runs the test once for each path under strace. What went wrong is in the audit, beside what was traced before.
 /// `signalled` ends a run under way.
 pub fn run_traced(request: &Request, signalled: &AtomicBool) -> Audit {
-    let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let command = suite::command_line();
     let mut audit = Audit::new(command);
     if let Err(error) = trace_all(&mut audit, request, signalled) {
         audit.fail(error);

@@ -25,10 +25,7 @@ const NOT_COMPARABLE: u8 = 4;
 /// # Errors
 /// There are no such runs, one must not be trusted, or an output cannot be written.
 pub fn run(args: &CompareArgs) -> Result<u8> {
-    if let Some(unknown) = args.allow_mismatch.iter().find(|name| !HARD.contains(&name.as_str())) {
-        return Err(Error::usage(format!("--allow-mismatch {unknown}: there is no such field"))
-            .with_remedy(format!("one of {}", HARD.join(", "))));
-    }
+    check_fields("--allow-mismatch", &args.allow_mismatch)?;
     let targets = [&args.json, &args.csv].map(|name| name.as_deref().map(Target::from));
     if targets.iter().all(|target| *target == Some(Target::Stdout)) {
         return Err(Error::usage("--json and --csv cannot both be standard output")
@@ -55,6 +52,18 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
         target.offer(to_rows(&comparison)?.as_bytes())?;
     }
     shown.map(|()| if comparison.is_comparable() { 0 } else { NOT_COMPARABLE })
+}
+
+/// Every name is that of a hard field; `option` is where they were typed.
+///
+/// # Errors
+/// Usage: the first that is not, and those that there are.
+pub fn check_fields(option: &str, names: &[String]) -> Result<()> {
+    match names.iter().find(|name| !HARD.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(unknown) => Err(Error::usage(format!("{option} {unknown}: there is no such field"))
+            .with_remedy(format!("one of {}", HARD.join(", ")))),
+    }
 }
 
 /// One row a metric of a point; one in all where nothing was compared.

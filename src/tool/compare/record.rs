@@ -6,9 +6,10 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::read::Side;
-use crate::gate::compare::{Change, Compared, Mismatch, Reason, Uncompared, fewest};
+use crate::gate::compare::{Change, Compared, EMULATED, Mismatch, Reason, UNOPTIMISED, Uncompared, fewest};
 use crate::gate::many::CONFIDENCE;
 use crate::result::{Notice, Tool, timestamp};
+use crate::suite;
 
 /// Name and version of the format.
 pub const SCHEMA: &str = "verbmark.compare/1";
@@ -127,7 +128,7 @@ impl Comparison {
         let mut comparison = Self {
             schema: SCHEMA,
             tool: Tool::new("verbmark"),
-            command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            command: suite::command_line(),
             compared_at: timestamp(SystemTime::now()),
             status: Status::Ok,
             advisory: false,
@@ -164,14 +165,10 @@ impl Comparison {
         }
         self.advisory |= !compared.mismatches.is_empty();
         if compared.is_emulated {
-            let text = "EMULATED: numbers of an emulated device measure this tool, not a network";
-            self.note("emulated", text.into());
+            self.note("emulated", EMULATED.into());
         }
         if compared.is_unoptimised {
-            self.note(
-                "unoptimised",
-                "an end was compiled without optimisation: its numbers mean nothing".into(),
-            );
+            self.note("unoptimised", UNOPTIMISED.into());
         }
         self.mismatches.extend(at(&side, compared.mismatches));
         self.differences.extend(at(&side, compared.differences));

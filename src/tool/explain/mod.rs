@@ -41,7 +41,7 @@ pub fn run(args: &ExplainArgs) -> Result<u8> {
 
 /// Runs the whole story. What went wrong is in the explanation, beside what was measured before; `signalled` ends it.
 pub fn tell(story: &Story, signalled: &AtomicBool) -> Explanation {
-    let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let command = suite::command_line();
     let mut explanation = Explanation::new(command);
     if let Err(error) = act(story, &mut explanation, signalled) {
         explanation.fail(error);

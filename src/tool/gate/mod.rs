@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use crate::cli::tool::GateArgs;
-use crate::error::{Error, Kind, Result, Step};
+use crate::error::{Error, Kind, Result};
 use crate::gate::baseline::FEWEST_SITTINGS;
+use crate::gate::compare::{EMULATED, UNOPTIMISED};
 use crate::gate::document::{Form, Gate, TestEntry};
 use crate::gate::fingerprint::Field;
 use crate::gate::limit::over_runs;
@@ -56,7 +57,10 @@ pub fn run(args: &GateArgs) -> Result<u8> {
     let job = Job { args, plan: &plan, stored: &stored, directory, signalled: binaries::catch_signals()? };
     let Some(form) = plan.form else { return job.record(unfinished) };
 
-    let seed = args.measuring.seed.map_or_else(random_seed, Ok)?;
+    let seed = match args.measuring.seed {
+        Some(seed) => seed,
+        None => binaries::random_seed()? as u32,
+    };
     let gate = job.hold(form, seed)?;
     let shown = outputs.show(&render(&gate, binaries::width()));
     let added = unfinished.map_or(Ok(()), |unfinished| add_unless_worse(&gate, unfinished));
@@ -88,7 +92,7 @@ impl<'a> Job<'a> {
     /// Measures a sitting and adds it to its baseline.
     fn record(&self, unfinished: Option<Unfinished>) -> Result<u8> {
         let mut sitting = self.sitting();
-        let mut gate = Gate::new(Form::Sittings, command());
+        let mut gate = Gate::new(Form::Sittings, binaries::command_line());
         self.one_after_the_other(&mut sitting, &mut gate)?;
         if let Some(error) = sitting.tests.into_iter().find_map(|test| test.error) {
             return Err(error);
@@ -100,7 +104,7 @@ impl<'a> Job<'a> {
     /// Holds the candidate to what it must keep.
     fn hold(&self, form: Form, seed: u32) -> Result<Gate> {
         let began = Instant::now();
-        let mut gate = Gate::new(form, command());
+        let mut gate = Gate::new(form, binaries::command_line());
         gate.labels = self.args.output.labels.iter().cloned().collect();
         gate.suite = self.args.suite.as_ref().map(|path| path.display().to_string());
         gate.arms = self.plan.arms.clone();
@@ -230,10 +234,10 @@ impl<'a> Job<'a> {
         gate.mismatches = std::mem::take(&mut gathered.mismatches);
         gate.differences = std::mem::take(&mut gathered.differences);
         if gathered.is_emulated {
-            gate.note("emulated", "EMULATED: numbers of an emulated device measure this tool, not a network");
+            gate.note("emulated", EMULATED);
         }
         if gathered.is_unoptimised {
-            gate.note("unoptimised", "an end was compiled without optimisation: its numbers mean nothing");
+            gate.note("unoptimised", UNOPTIMISED);
         }
         for what in gathered.unmeasured.drain(..) {
             gate.note("unmeasured", format!("{what} is not judged: runs are too short for it (-D, -n)"));
@@ -351,14 +355,6 @@ fn create(directory: &Path) -> Result<PathBuf> {
             .with_remedy("name a directory that can be written")
     })?;
     Ok(directory.into())
-}
-
-fn random_seed() -> Result<u32> {
-    getrandom::u32().map_err(|error| Error::failed(Step::Arguments, format!("no random numbers: {error}")))
-}
-
-fn command() -> Vec<String> {
-    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// `1 test`, `2 tests`.

@@ -10,13 +10,13 @@ use crate::cli::tool::GateArgs;
 use crate::error::{Error, Result};
 use crate::gate::Arm;
 use crate::gate::document::{ArmRecord, Form};
-use crate::gate::fingerprint::HARD;
 use crate::gate::rule::{FIRST_LOOK, LAST_LOOK};
 use crate::gate::sample::Runs;
 use crate::gate::series::{Asked, Tolerance};
 use crate::ops::Verb;
 use crate::plan::{self as test_plan, Role, Shape};
 use crate::result::{Of, Quantity, Transport};
+use crate::tool::compare::check_fields;
 use crate::tool::sibling::{self, Invocation};
 use crate::tool::test_command;
 
@@ -67,17 +67,10 @@ impl Plan {
     /// # Errors
     /// Usage: options, suite or commands that make no sense, before anything runs.
     pub fn new(args: &GateArgs) -> Result<Self> {
-        if let Some(unknown) = args.arms.allow_mismatch.iter().find(|name| !HARD.contains(&name.as_str())) {
-            return Err(Error::usage(format!("--allow-mismatch {unknown}: there is no such field"))
-                .with_remedy(format!("one of {}", HARD.join(", "))));
-        }
+        check_fields("--allow-mismatch", &args.arms.allow_mismatch)?;
         let suite = args.suite.as_deref().map(Suite::read).transpose()?.unwrap_or_default();
-        let mut allowed = args.arms.allow_mismatch.clone();
-        if let Some(unknown) = suite.allow_mismatch.iter().find(|name| !HARD.contains(&name.as_str())) {
-            return Err(Error::usage(format!("allow_mismatch of the suite: there is no field {unknown}"))
-                .with_remedy(format!("one of {}", HARD.join(", "))));
-        }
-        allowed.extend(suite.allow_mismatch.iter().cloned());
+        check_fields("allow_mismatch of the suite:", &suite.allow_mismatch)?;
+        let allowed = [&args.arms.allow_mismatch[..], &suite.allow_mismatch].concat();
         let form = form(args, &suite)?;
         let is_paired = matches!(form, Some(Form::Turns | Form::SelfTest));
         let (first_look, last_look) = looks(args, &suite)?;
@@ -110,13 +103,18 @@ impl Plan {
     pub fn asked_of(&self, name: &str, runs: &Runs) -> Result<Asked> {
         let shape = runs.tests.first().and_then(|test| test.option("shape"));
         let shape = if shape == Some("latency") { Shape::Latency } else { Shape::Bandwidth };
-        let metrics = match &self.asked.metrics[..] {
-            [] => Quantity::usual(shape).to_vec(),
-            named => named.to_vec(),
-        };
-        let asked = Asked { test: name.into(), metrics, ..self.asked.clone() };
-        check(&asked, shape).map(|()| asked)
+        of_test(&self.asked, name.into(), shape)
     }
+}
+
+/// The same of a test by name: the metrics that were named, or the usual ones.
+fn of_test(asked: &Asked, test: String, shape: Shape) -> Result<Asked> {
+    let metrics = match &asked.metrics[..] {
+        [] => Quantity::usual(shape).to_vec(),
+        named => named.to_vec(),
+    };
+    let asked = Asked { test, metrics, ..asked.clone() };
+    check(&asked, shape).map(|()| asked)
 }
 
 fn form(args: &GateArgs, suite: &Suite) -> Result<Option<Form>> {
@@ -168,9 +166,9 @@ struct Drafts<'a> {
     form: Option<Form>,
 }
 
-/// A command that was typed, before it was looked at.
-struct Draft {
-    arm: ArmRecord,
+/// A command as it was typed in one option.
+struct Typed {
+    arm: TypedArm,
     binary: String,
     invocation: Invocation,
 }
@@ -178,12 +176,13 @@ struct Draft {
 impl Drafts<'_> {
     /// Of the commands on the command line.
     fn typed(&self, a: Option<&str>, b: &str) -> Result<(Vec<ArmRecord>, Vec<PlannedTest>)> {
-        let a = a.map(|text| self.command(Arm::A, "--a", text)).transpose()?;
-        let b = self.command(Arm::B, "--b", b)?;
-        let (_, shape) = self.look_at("--b", &b)?;
+        let a = a.map(|text| self.command("--a", text)).transpose()?;
+        let b = self.command("--b", b)?;
+        let look_at = |option, of: &Typed| self.look_at(option, &of.binary, &of.arm, &of.invocation);
+        let (_, shape) = look_at("--b", &b)?;
         let mut name = b.binary.clone();
         if let Some(a) = &a {
-            let (_, other) = self.look_at("--a", a)?;
+            let (_, other) = look_at("--a", a)?;
             if other != shape {
                 return Err(Error::usage(format!("{} and {} have no metric in common", a.binary, b.binary))
                     .with_remedy("compare two latency tests, or two bandwidth tests"));
@@ -192,44 +191,33 @@ impl Drafts<'_> {
                 name = format!("{} against {}", b.binary, a.binary);
             }
         }
-        let metrics = match &self.asked.metrics[..] {
-            [] => Quantity::usual(shape).to_vec(),
-            named => named.to_vec(),
-        };
-        let asked = Asked { test: name, metrics, ..self.asked.clone() };
-        check(&asked, shape)?;
-        let test = PlannedTest { asked, a: a.as_ref().map(|a| a.invocation.clone()), b: b.invocation };
-        Ok((a.map(|a| a.arm).into_iter().chain([b.arm]).collect(), vec![test]))
+        let asked = of_test(self.asked, name, shape)?;
+        let arms = a.iter().map(|a| record(Arm::A, &a.arm)).chain([record(Arm::B, &b.arm)]).collect();
+        Ok((arms, vec![PlannedTest { asked, a: a.map(|a| a.invocation), b: b.invocation }]))
     }
 
     /// A command as it stands in one option: variables, a binary, its options.
-    fn command(&self, arm: Arm, option: &str, text: &str) -> Result<Draft> {
+    fn command(&self, option: &str, text: &str) -> Result<Typed> {
         let unfit = |cause: &str| {
             Error::usage(format!("{option} '{text}': {cause}"))
                 .with_remedy("write it as in --b 'VAR=1 send_lat -s 64 --loopback'")
         };
         let words = shlex::split(text).ok_or_else(|| unfit("a quote does not end"))?;
-        let variables = words.iter().map_while(|word| variable(word));
-        let environment: BTreeMap<String, String> = variables.collect();
-        let count = words.iter().map_while(|word| variable(word)).count();
-        let (program, options) = words[count..].split_first().ok_or_else(|| unfit("it names no test"))?;
+        let variables: Vec<_> = words.iter().map_while(|word| variable(word)).collect();
+        let (program, options) =
+            words[variables.len()..].split_first().ok_or_else(|| unfit("it names no test"))?;
         let (programs, binary) = match Path::new(program).parent() {
-            Some(directory) if program.contains('/') => (Some(directory), file_name(program)),
+            Some(directory) if program.contains('/') => (Some(directory.into()), file_name(program)),
             _ => (None, program.clone()),
         };
-        let words = self.labels().chain(options.iter().map(OsString::from)).collect();
-        let invocation =
-            Invocation { program: program_of(programs, &binary)?, environment: environment.clone(), words };
-        let arm = ArmRecord {
-            arm,
-            name: if arm == Arm::A { "baseline" } else { "candidate" }.into(),
-            environment,
-            programs: programs.map(|directory| directory.display().to_string()),
-            options: options.to_vec(),
-            busy_cores: None,
-            stolen_share: None,
+        let environment: BTreeMap<_, _> = variables.into_iter().collect();
+        let arm = TypedArm { name: None, programs, environment, options: options.to_vec() };
+        let invocation = Invocation {
+            program: program_of(arm.programs.as_deref(), &binary)?,
+            environment: arm.environment.clone(),
+            words: self.labels().chain(options.iter().map(OsString::from)).collect(),
         };
-        Ok(Draft { arm, binary, invocation })
+        Ok(Typed { arm, binary, invocation })
     }
 
     /// Of the suite file.
@@ -259,17 +247,15 @@ impl Drafts<'_> {
             };
             asked.tolerances.extend(tolerances(&typed.tolerance));
             check(&asked, shape)?;
-            let of = |arm: &TypedArm| self.invocation(typed, arm);
             let place = format!("the test {}", asked.test);
-            for arm in a.iter().copied().chain([&candidate]) {
-                let draft =
-                    Draft { arm: record(Arm::B, arm), binary: typed.binary.clone(), invocation: of(arm)? };
-                self.look_at(&place, &draft)?;
-            }
-            let b = of(&candidate)?;
+            let looked_at = |arm: &TypedArm| {
+                let invocation = self.invocation(typed, arm)?;
+                self.look_at(&place, &typed.binary, arm, &invocation).map(|_| invocation)
+            };
+            let (a, b) = (a.map(looked_at).transpose()?, looked_at(&candidate)?);
             let is_tcp_only = b.words.iter().any(|word| word == "--tcp-only");
             asked.transport = (!self.suite.tcp && !is_tcp_only).then_some(Transport::Rdma);
-            tests.push(PlannedTest { asked, a: a.map(of).transpose()?, b });
+            tests.push(PlannedTest { asked, a, b });
         }
         let arms = a.map(|a| record(Arm::A, a)).into_iter().chain([record(Arm::B, &candidate)]);
         Ok((arms.collect(), tests))
@@ -308,13 +294,19 @@ impl Drafts<'_> {
     }
 
     /// Looks at a command before anything runs. Another build may know other options: it says so itself.
-    fn look_at(&self, place: &str, draft: &Draft) -> Result<(Verb, Shape)> {
-        let (verb, shape) = test_command::named(&draft.binary)?;
-        if draft.arm.programs.is_some() {
+    fn look_at(
+        &self,
+        place: &str,
+        binary: &str,
+        arm: &TypedArm,
+        invocation: &Invocation,
+    ) -> Result<(Verb, Shape)> {
+        let (verb, shape) = test_command::named(binary)?;
+        if arm.programs.is_some() {
             return Ok((verb, shape));
         }
         let at = |error: Error| Error { message: format!("{place}: {}", error.message), ..error };
-        let typed = test_command::read(verb, shape, &draft.invocation.words).map_err(at)?;
+        let typed = test_command::read(verb, shape, &invocation.words).map_err(at)?;
         if let Some(option) = test_command::output(&typed) {
             return Err(Error::usage(format!("{place}: {option} is for one run, and a gate makes many"))
                 .with_remedy("leave it away; --keep DIR keeps the document of every run"));

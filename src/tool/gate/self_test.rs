@@ -15,10 +15,7 @@ pub fn summary(rounds: &[Vec<Series>]) -> SelfTest {
 }
 
 fn of_series(first: &Series, rounds: &[Vec<Series>]) -> SelfTestSeries {
-    let metric = first.judgement.metric;
-    let is_same =
-        |one: &&Series| one.test == first.test && one.id == first.id && one.judgement.metric == metric;
-    let of_rounds = rounds.iter().filter_map(|round| round.iter().find(is_same));
+    let of_rounds = rounds.iter().filter_map(|round| round.iter().find(|series| series.is_same(first)));
     let all: Vec<_> = of_rounds.map(|series| &series.judgement).collect();
     let mut verdicts = BTreeMap::<Verdict, usize>::new();
     for judgement in &all {
@@ -29,7 +26,7 @@ fn of_series(first: &Series, rounds: &[Vec<Series>]) -> SelfTestSeries {
     SelfTestSeries {
         test: first.test.clone(),
         id: first.id.clone(),
-        metric,
+        metric: first.judgement.metric,
         verdicts,
         cv: largest(&mut all.iter().flat_map(|judgement| [judgement.cv_a, judgement.cv_b]).flatten()),
         // Either way: which arm was called the candidate is chance.
@@ -44,10 +41,7 @@ pub fn worst(rounds: Vec<Vec<Series>>) -> Vec<Series> {
     let place = |series: &Series| WORST_FIRST.iter().position(|verdict| *verdict == series.judgement.verdict);
     let mut worst: Vec<Series> = Vec::new();
     for series in rounds.into_iter().flatten() {
-        let is_same = |one: &Series| {
-            one.test == series.test && one.id == series.id && one.judgement.metric == series.judgement.metric
-        };
-        match worst.iter().position(is_same) {
+        match worst.iter().position(|one| one.is_same(&series)) {
             Some(at) if place(&series) < place(&worst[at]) => worst[at] = series,
             Some(_) => {}
             None => worst.push(series),

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::plan::Plan;
 use crate::error::{Error, Kind, Result, Step};
@@ -16,6 +16,7 @@ use crate::gate::recorded::{Recorded, Refusal};
 use crate::gate::sample::Runs;
 use crate::host::MachineMeter;
 use crate::result::LimitResult;
+use crate::suite;
 use crate::tool::sibling;
 
 /// What was measured.
@@ -32,7 +33,7 @@ pub struct Sitting<'a> {
     busy: [Busy; 2],
     said: HashSet<String>,
     count: usize,
-    /// On a terminal alone, and never while something is measured: it has no thread of its own.
+    /// Never touched while something is measured.
     bar: ProgressBar,
 }
 
@@ -60,11 +61,6 @@ struct Busy {
 impl<'a> Sitting<'a> {
     /// One in which nothing was measured yet. With a directory, which exists, every document is kept there.
     pub fn new(plan: &'a Plan, directory: Option<&Path>, signalled: &'a AtomicBool) -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
-            .with_finish(ProgressFinish::AndClear);
-        if let Ok(style) = ProgressStyle::with_template("{msg}") {
-            bar.set_style(style);
-        }
         Self {
             plan,
             signalled,
@@ -74,7 +70,7 @@ impl<'a> Sitting<'a> {
             busy: [Busy::default(); 2],
             said: HashSet::new(),
             count: 0,
-            bar,
+            bar: suite::progress(),
         }
     }
 
