@@ -42,10 +42,14 @@ pub fn judge_sitting(rule: &Rule, sittings: &[Vec<f64>], new: &[f64]) -> Result<
                 prediction(sittings.iter().map(|sitting| logarithms(sitting)), &logarithms(new), rule);
             let difference = prediction(sittings.iter().cloned(), new, rule);
             let mut found = described(rule, &sittings.concat(), new, ratio);
-            let needed = longest.max(rule.minimum_runs);
-            if new.len() < needed {
-                let message =
-                    format!("{} runs of the candidate: it takes {needed}, as in a sitting", new.len());
+            // What the change is against: every sitting counts once, however many runs it has.
+            let medians: Vec<f64> = sittings.iter().map(|sitting| median(&logarithms(sitting))).collect();
+            found.median_a = Some((medians.iter().sum::<f64>() / medians.len() as f64).exp());
+            if new.len() < longest {
+                let message = format!(
+                    "{} runs of the candidate: it takes {longest}, as in a stored sitting",
+                    new.len()
+                );
                 found.because(Code::TooFewRuns, message);
             } else {
                 let deviations = student::quantile(rule.confidence, sittings.len() - 1);

@@ -28,6 +28,8 @@ pub enum Form {
     Limits,
     /// Itself, to see how often that fails.
     SelfTest,
+    /// Nothing but its limits: it is recorded.
+    Record,
 }
 
 /// A gate that was run, and what it found.
@@ -45,7 +47,7 @@ pub struct Gate {
     pub started_at: String,
     /// How long it took, in seconds.
     pub duration_s: f64,
-    /// Whether it came to its end.
+    /// Whether it came to its end, and what it measured may be trusted.
     pub status: Status,
     /// Why it did not.
     pub error: Option<Error>,
@@ -243,10 +245,20 @@ impl Gate {
         }
     }
 
-    /// Ends it with an error. What was measured before stands.
+    /// Ends it with an error, of which the first stands. What was measured before stands, too.
     pub fn fail(&mut self, error: Error) {
-        self.status = if error.kind == Kind::Interrupted { Status::Interrupted } else { Status::Failed };
-        self.error = Some(error);
+        if self.error.is_none() {
+            self.status = if error.kind == Kind::Interrupted { Status::Interrupted } else { Status::Failed };
+            self.error = Some(error);
+        }
+    }
+
+    /// Something of it could not be written: one that passed fails. What was found otherwise is the more important.
+    pub fn unwritten(&mut self, error: Error) {
+        if self.exit_status == 0 {
+            self.exit_status = error.exit_status();
+        }
+        self.fail(error);
     }
 
     /// Adds what a reader should know, once.
@@ -267,9 +279,18 @@ impl Gate {
         let spoilt = self.tests.iter().filter(|test| test.error.is_some()).map(|_| Verdict::Invalid);
         let others = self.limits.iter().map(of_limit).chain(spoilt);
         let judged = family::overall(self.series.iter().map(|series| &series.judgement));
-        // What was not asked for is not missed.
-        let judged = Some(judged).filter(|_| !self.series.is_empty() || self.limits.is_empty());
-        self.verdict = family::worst(others.chain(judged)).unwrap_or(Verdict::NotComparable);
+        // What was not asked for is not missed, and what ended early has not been found to differ.
+        let judged = match self.series.is_empty() {
+            true if !self.limits.is_empty() => None,
+            true if self.error.is_some() => Some(Verdict::Inconclusive),
+            _ => Some(judged),
+        };
+        let unlike = self.mismatches.iter().filter(|mismatch| !mismatch.allowed);
+        let unlike = unlike.map(|_| Verdict::NotComparable);
+        self.verdict = family::worst(others.chain(judged).chain(unlike)).unwrap_or(Verdict::NotComparable);
+        if self.verdict == Verdict::Invalid && self.error.is_none() {
+            self.status = Status::Invalid;
+        }
         self.exit_status = match &self.error {
             Some(error) => error.exit_status(),
             None => self.verdict.exit_status(strict),

@@ -155,19 +155,24 @@ pub(in crate::gate) fn logarithms(values: &[f64]) -> Vec<f64> {
 
 /// What can be said of two arms before anything is decided.
 pub(in crate::gate) fn described(rule: &Rule, a: &[f64], b: &[f64], ratio: Shift) -> Judgement {
-    Judgement {
+    let mut found = Judgement {
         ratio: Some(ratio.estimate.exp()),
         lower: ratio.bounds.map(|(lower, _)| lower.exp()),
         upper: ratio.bounds.map(|(_, upper)| upper.exp()),
-        n_a: a.len(),
-        n_b: b.len(),
-        cv_a: Some(variation(a)),
-        cv_b: Some(variation(b)),
-        median_a: Some(median(a)),
-        median_b: Some(median(b)),
         reasons: Vec::new(),
         ..Judgement::without(rule, Verdict::Inconclusive, Code::TooFewRuns, "")
-    }
+    };
+    describe(&mut found, a, b);
+    found
+}
+
+/// How many runs either arm has, their median and scatter, as far as there are any.
+pub(in crate::gate) fn describe(found: &mut Judgement, a: &[f64], b: &[f64]) {
+    let middle = |values: &[f64]| (!values.is_empty()).then(|| median(values));
+    let scatter = |values: &[f64]| (values.len() > 1).then(|| variation(values)).filter(|cv| cv.is_finite());
+    (found.n_a, found.n_b) = (a.len(), b.len());
+    (found.median_a, found.median_b) = (middle(a), middle(b));
+    (found.cv_a, found.cv_b) = (scatter(a), scatter(b));
 }
 
 /// Standard deviation as a share of the mean.

@@ -134,6 +134,12 @@ impl Runs {
         self.ids.len()
     }
 
+    /// The most runs that have the same metric of the same point.
+    pub fn most_of_a_point(&self) -> usize {
+        let points = self.tests.iter().flat_map(|test| &test.points);
+        points.flat_map(|point| &point.metrics).map(|(_, values)| values.len()).max().unwrap_or(0)
+    }
+
     /// How many of them the other side has, too.
     pub fn shared_with(&self, other: &Self) -> usize {
         self.ids.intersection(&other.ids).count()

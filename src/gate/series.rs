@@ -8,8 +8,8 @@ use super::compare::{Beside, Better, Mismatch, Uncompared, beside};
 use super::document::Series;
 use super::family;
 use super::fingerprint::Field;
-use super::rule::{FEWEST_RUNS, Rule, judge};
-use super::sample::{Met, PointRuns, Runs};
+use super::rule::{FEWEST_RUNS, Rule, describe, judge};
+use super::sample::{Met, PointRuns, Runs, TestRuns};
 use super::verdict::{Code, Judgement, Verdict};
 use crate::error::Result;
 use crate::result::{Quantity, Transport};
@@ -31,7 +31,12 @@ pub struct Asked {
     pub minimum_runs: usize,
     /// Hard fields that may differ.
     pub allowed: Vec<String>,
+    /// No stored sitting needs to have it: this one may be the first.
+    pub may_be_first: bool,
 }
+
+/// What `--allow-mismatch` calls points that the candidate lacks.
+pub const POINTS: &str = "points";
 
 /// What of a metric is tolerated, where it is not as usual.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -79,10 +84,23 @@ pub struct Gathered {
     pub uncompared: Vec<Uncompared>,
     /// Usual metrics of a test for which no run had samples enough.
     pub unmeasured: Vec<String>,
+    /// Stored sittings that were not measured alike, where others were.
+    pub left_out: Vec<LeftOut>,
     /// An end used the emulated device.
     pub is_emulated: bool,
     /// An end was compiled without optimisation.
     pub is_unoptimised: bool,
+}
+
+/// Stored sittings that a test of the candidate is not held to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The test.
+    pub test: String,
+    /// Which of the stored sittings.
+    pub sittings: Vec<usize>,
+    /// In what they differ.
+    pub reason: String,
 }
 
 /// One metric of one point.
@@ -102,6 +120,8 @@ struct Context {
     is_advisory: bool,
     /// The values of A are those of sittings.
     is_stored: bool,
+    /// As [`Asked::may_be_first`].
+    may_be_first: bool,
     /// Why nothing can be said.
     obstacle: Option<Obstacle>,
 }
@@ -128,9 +148,10 @@ impl Gathered {
         let context = Context {
             clock_ns: clock_ns(&[a, b]),
             is_advisory: beside.mismatches.iter().any(|found| !is_of_the_arms(&found.a, &found.b)),
-            is_stored: false,
             obstacle: obstacle(&beside),
+            ..Context::default()
         };
+        self.add_lost(asked, a, &beside.uncompared);
         for point in &beside.points {
             self.add(asked, point.b, |metric| vec![values(point.a, metric)], &context);
         }
@@ -143,12 +164,15 @@ impl Gathered {
     /// Adds a test of a sitting that is held to stored ones. Those that were not measured alike are left out; without any
     /// other, the test is not comparable.
     pub fn against_sittings(&mut self, asked: &Asked, stored: &[&Runs], new: &Runs) {
+        self.observe(new);
         let all: Vec<_> =
             stored.iter().map(|sitting| beside(sitting, new, |field, _, _| asked.allows(field))).collect();
         let is_usable = |beside: &Beside<'_>| beside.is_comparable() && !beside.points.is_empty();
         let mut usable = all.iter().filter(|beside| is_usable(beside)).peekable();
+        let has_some = usable.peek().is_some();
         let obstacle = match all.iter().find_map(obstacle) {
-            _ if usable.peek().is_some() => None,
+            _ if has_some => None,
+            None if asked.may_be_first => None,
             Some(unlike) => Some(unlike),
             None => Some(Obstacle::not_comparable("no stored sitting has this test: record one")),
         };
@@ -156,6 +180,7 @@ impl Gathered {
             clock_ns: clock_ns(&[new]),
             is_advisory: usable.any(|beside| !beside.mismatches.is_empty()),
             is_stored: true,
+            may_be_first: asked.may_be_first,
             obstacle,
         };
         for point in new.tests.iter().flat_map(|test| &test.points) {
@@ -168,9 +193,42 @@ impl Gathered {
             let of_a = |metric| all.iter().map(|beside| of_sitting(beside, metric)).collect();
             self.add(asked, point, of_a, &context);
         }
-        for beside in all {
-            self.take_over(asked, beside);
+        for (sitting, beside) in all.into_iter().enumerate() {
+            match obstacle_of(&beside) {
+                Some(reason) if has_some => self.leave_out(&asked.test, sitting, reason),
+                _ => self.take_over(asked, beside),
+            }
         }
+    }
+
+    fn leave_out(&mut self, test: &str, sitting: usize, reason: String) {
+        match self.left_out.iter_mut().find(|known| known.test == test && known.reason == reason) {
+            Some(known) => known.sittings.push(sitting),
+            None => self.left_out.push(LeftOut { test: test.into(), sittings: vec![sitting], reason }),
+        }
+    }
+
+    /// Notes on what a test was measured that is compared with nothing.
+    pub fn observe(&mut self, runs: &Runs) {
+        self.is_emulated |= runs.tests.iter().any(|test| test.is_emulated);
+        self.is_unoptimised |= runs.tests.iter().any(|test| test.is_unoptimised);
+    }
+
+    /// What the baseline has and the candidate lacks is no pass: a candidate may not get better by measuring less.
+    fn add_lost(&mut self, asked: &Asked, a: &Runs, uncompared: &[Uncompared]) {
+        let is_lost = |point: &PointRuns| {
+            asked.judges(point.transport)
+                && uncompared
+                    .iter()
+                    .any(|lone| lone.in_a && lone.id.as_deref().is_none_or(|id| id == point.id))
+        };
+        let lost = a.tests.iter().flat_map(|test| test.points.iter().map(move |point| (test, point)));
+        let lost = lost.filter(|(_, point)| is_lost(point));
+        let met = |(test, point): (&TestRuns, &PointRuns)| Met {
+            value: point.id.clone(),
+            file: test.first_file.clone(),
+        };
+        self.mismatches.extend(lacking(&asked.test, lost.map(met).collect(), &asked.allowed));
     }
 
     /// Adds a test whose measuring went wrong, as far as it is known what it would have measured.
@@ -178,6 +236,7 @@ impl Gathered {
         let obstacle =
             Obstacle { verdict: Verdict::Invalid, code: Code::InvalidRun, reason: cause.to_owned() };
         let context = Context { obstacle: Some(obstacle), ..Context::default() };
+        self.observe(runs);
         self.without_baseline(asked, runs, 0, &context);
     }
 
@@ -194,7 +253,7 @@ impl Gathered {
         of_a: impl Fn(Quantity) -> Vec<Vec<f64>>,
         context: &Context,
     ) {
-        if asked.transport.is_some_and(|transport| transport != point.transport) {
+        if !asked.judges(point.transport) {
             return;
         }
         for &metric in &asked.metrics {
@@ -223,9 +282,11 @@ impl Gathered {
 
     fn take_over(&mut self, asked: &Asked, beside: Beside<'_>) {
         let named = |found: Mismatch| Mismatch { test: asked.test.clone(), ..found };
-        self.mismatches.extend(beside.mismatches.into_iter().map(named));
-        self.differences.extend(beside.differences.into_iter().map(named));
-        self.uncompared.extend(beside.uncompared);
+        beside.mismatches.into_iter().for_each(|found| join(&mut self.mismatches, named(found)));
+        beside.differences.into_iter().for_each(|found| join(&mut self.differences, named(found)));
+        let only_new = beside.uncompared.into_iter().filter(|lone| !lone.in_a);
+        let only_new = only_new.map(|lone| Uncompared { test: asked.test.clone(), ..lone });
+        self.uncompared.extend(only_new.filter(|lone| !self.uncompared.contains(lone)).collect::<Vec<_>>());
         self.is_emulated |= beside.is_emulated;
         self.is_unoptimised |= beside.is_unoptimised;
     }
@@ -243,37 +304,85 @@ impl Gathered {
 
 impl Unjudged {
     fn judge(self, confidence: f64, last: bool) -> Result<Series> {
-        let Self { mut series, rule, context: Context { is_stored, obstacle, .. } } = self;
+        let Self { mut series, rule, context } = self;
         let rule = Rule { confidence, ..rule };
-        let name = rule.metric.name();
         let enough = |values: &Vec<f64>| values.len() >= FEWEST_RUNS;
         let sittings: Vec<_> = series.values_a.iter().filter(|values| enough(values)).cloned().collect();
-        series.judgement = if let Some(Obstacle { verdict, code, reason }) = obstacle {
-            Judgement::without(&rule, verdict, code, reason)
-        } else if series.values_b.is_empty() {
-            let reason = format!("no run of the candidate has {name}: measure longer, with -D");
-            Judgement::without(&rule, Verdict::Invalid, Code::InvalidRun, reason)
-        } else if is_stored && series.values_a.iter().all(Vec::is_empty) {
-            let reason = format!("no stored sitting has {name} of this point: record one");
-            Judgement::without(&rule, Verdict::NotComparable, Code::TooFewSittings, reason)
-        } else if sittings.is_empty() || !enough(&series.values_b) {
-            let runs = |lists: &[Vec<f64>]| lists.iter().map(Vec::len).max().unwrap_or(0);
-            let (a, b) = (runs(&series.values_a), series.values_b.len());
-            let reason = format!("{a} and {b} runs have {name}: it takes {} of each", rule.minimum_runs);
-            Judgement::without(&rule, Verdict::Inconclusive, Code::TooFewRuns, reason)
-        } else if is_stored {
-            judge_sitting(&rule, &sittings, &series.values_b)?
-        } else {
-            judge(&rule, &sittings[0], &series.values_b, last)?
+        series.judgement = match unjudged(&series, &rule, &context) {
+            Some(judgement) => judgement,
+            None if context.is_stored => judge_sitting(&rule, &sittings, &series.values_b)?,
+            None => judge(&rule, &sittings[0], &series.values_b, last)?,
         };
         series.message = series.judgement.line(&series.title());
         Ok(series)
     }
 }
 
+/// Of a metric that no rule can judge: why, and what is known of it all the same.
+fn unjudged(series: &Series, rule: &Rule, context: &Context) -> Option<Judgement> {
+    let name = rule.metric.name();
+    let longest = series.values_a.iter().map(Vec::len).max().unwrap_or(0);
+    let new = series.values_b.len();
+    let (verdict, code, reason) = if let Some(Obstacle { verdict, code, reason }) = &context.obstacle {
+        (*verdict, *code, reason.clone())
+    } else if new == 0 {
+        let reason = format!("no run of the candidate has {name}: measure longer, with -D");
+        (Verdict::Invalid, Code::InvalidRun, reason)
+    } else if context.is_stored && longest == 0 && context.may_be_first {
+        (Verdict::Inconclusive, Code::TooFewSittings, "no stored sitting has it yet".to_owned())
+    } else if context.is_stored && longest == 0 {
+        let reason = format!("no stored sitting has {name} of this point: record one");
+        (Verdict::NotComparable, Code::TooFewSittings, reason)
+    } else if longest.min(new) < FEWEST_RUNS {
+        let needed = if context.is_stored { longest.max(FEWEST_RUNS) } else { rule.minimum_runs };
+        let reason = format!("{longest} and {new} runs have {name}: it takes {needed} of each");
+        (Verdict::Inconclusive, Code::TooFewRuns, reason)
+    } else {
+        return None;
+    };
+    let mut judgement = Judgement::without(rule, verdict, code, reason);
+    judgement.advisory |= context.may_be_first && code == Code::TooFewSittings;
+    describe(&mut judgement, &series.values_a.concat(), &series.values_b);
+    Some(judgement)
+}
+
+/// The points that a candidate lacks, as a field that differs; none where it lacks none.
+pub fn lacking(test: &str, points: Vec<Met>, allowed: &[String]) -> Option<Mismatch> {
+    (!points.is_empty()).then(|| Mismatch {
+        test: test.into(),
+        field: POINTS.into(),
+        end: None,
+        a: points,
+        b: Vec::new(),
+        allowed: allowed.iter().any(|name| name == POINTS),
+    })
+}
+
+/// Adds a field that differs, once for all the sittings that it differs from.
+fn join(all: &mut Vec<Mismatch>, found: Mismatch) {
+    let is_same =
+        |one: &&mut Mismatch| (&one.test, &one.field, one.end) == (&found.test, &found.field, found.end);
+    let Some(known) = all.iter_mut().find(is_same) else {
+        all.push(found);
+        return;
+    };
+    known.allowed &= found.allowed;
+    for (known, found) in [(&mut known.a, found.a), (&mut known.b, found.b)] {
+        for met in found {
+            if !known.iter().any(|one| one.value == met.value) {
+                known.push(met);
+            }
+        }
+    }
+}
+
 impl Asked {
     fn allows(&self, field: &Field) -> bool {
         self.allowed.iter().any(|name| *name == field.name)
+    }
+
+    fn judges(&self, transport: Transport) -> bool {
+        self.transport.is_none_or(|judged| judged == transport)
     }
 }
 
@@ -282,8 +391,13 @@ fn is_of_the_arms(a: &[Met], b: &[Met]) -> bool {
     a.len() == 1 && b.len() == 1
 }
 
-/// What forbids a comparison, in words.
+/// What forbids a comparison.
 fn obstacle(beside: &Beside<'_>) -> Option<Obstacle> {
+    obstacle_of(beside).map(Obstacle::not_comparable)
+}
+
+/// The same in words.
+fn obstacle_of(beside: &Beside<'_>) -> Option<String> {
     let forbidding = beside.mismatches.iter().filter(|found| !found.allowed);
     let mut named: Vec<String> = forbidding
         .map(|found| {
@@ -293,7 +407,7 @@ fn obstacle(beside: &Beside<'_>) -> Option<Obstacle> {
         })
         .collect();
     named.dedup();
-    (!named.is_empty()).then(|| Obstacle::not_comparable(named.join("; ")))
+    (!named.is_empty()).then(|| named.join("; "))
 }
 
 fn values(point: &PointRuns, metric: Quantity) -> Vec<f64> {

@@ -33,7 +33,7 @@ fn document(document: &Document, run: u64) -> Value {
 }
 
 /// Multiplies what the rows of a path say by a factor: latencies, rates and CPU time alike.
-fn scale(value: &mut Value, transport: &str, factor: f64) {
+pub fn scale(value: &mut Value, transport: &str, factor: f64) {
     for row in value["results"].as_array_mut().unwrap().iter_mut().filter(|row| row["transport"] == transport)
     {
         for place in [

@@ -9,12 +9,12 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::suite::{Files, Finished, Running, TOOL, at, number, text};
 
 /// A suite that is over in a moment.
-const SUITE: &str = r#"
+pub const SUITE: &str = r#"
     options = "-d emu0 -n 200 --loopback"
     runs = 3
     [[test]]
@@ -28,12 +28,12 @@ const SUITE: &str = r#"
 "#;
 
 impl Files {
-    fn suite(&self, text: &str) {
+    pub fn suite(&self, text: &str) {
         fs::write(self.path("suite.toml"), text).unwrap();
     }
 
     /// The words of a gate in this directory, outside of any CI.
-    fn gating(&self, words: &[&str]) -> std::process::Command {
+    pub fn gating(&self, words: &[&str]) -> std::process::Command {
         let mut command = suite::line(TOOL, "gate");
         command.args(words).current_dir(self.path(""));
         ["GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"].iter().for_each(|name| {
@@ -42,13 +42,13 @@ impl Files {
         command
     }
 
-    fn gate(&self, words: &[&str]) -> Finished {
+    pub fn gate(&self, words: &[&str]) -> Finished {
         Running::start(self.gating(words)).finish()
     }
 
     /// Gates, and gives the document, held to its schema and to the exit status.
     #[track_caller]
-    fn gated(&self, words: &[&str], status: i32) -> Value {
+    pub fn gated(&self, words: &[&str], status: i32) -> Value {
         let run = self.gate(&[words, &["--json", "-"]].concat()).exits(status);
         let value: Value =
             serde_json::from_str(&run.stdout).unwrap_or_else(|e| panic!("{e}: {}", run.stdout));
@@ -59,7 +59,7 @@ impl Files {
     }
 
     /// A baseline of so many sittings, each of six runs that scatter by some percent, and differ as little from each other.
-    fn baseline(&self, sittings: u64) {
+    pub fn baseline(&self, sittings: u64) {
         for sitting in 0..sittings {
             let factor = [1.0, 1.004, 0.997, 1.002][sitting as usize % 4];
             self.runs(&format!("base/{sitting:02}"), &documents::latency(), 100 + 10 * sitting, factor);
@@ -69,7 +69,7 @@ impl Files {
 
 /// One metric of one point.
 #[track_caller]
-fn series<'a>(value: &'a Value, id: &str, metric: &str) -> &'a Value {
+pub fn series<'a>(value: &'a Value, id: &str, metric: &str) -> &'a Value {
     let mut all = at(value, "/series").as_array().unwrap().iter();
     let found = all.find(|series| text(series, "/id").starts_with(id) && series["metric"] == metric);
     found.unwrap_or_else(|| panic!("no {metric} of {id} in {value:#}"))
@@ -110,7 +110,8 @@ fn a_candidate_against_itself_never_regresses() {
     let _turn = suite::turn();
     let files = Files::new();
     files.suite(SUITE);
-    let value = files.gated(&["suite.toml", "--self-test", "2", "--max-pairs", "5"], 0);
+    let words = ["suite.toml", "--self-test", "2", "--max-pairs", "5", "--keep", "kept"];
+    let value = files.gated(&words, 0);
     let found = at(&value, "/self_test/series").as_array().unwrap();
     assert_eq!(found.len(), 4, "{value:#}");
     for series in found {
@@ -118,6 +119,9 @@ fn a_candidate_against_itself_never_regresses() {
         assert!(series["verdicts"].get("regression").is_none(), "{series}");
     }
     assert_eq!(number(&value, "/self_test/rounds"), 2.0);
+    // Two rounds of five pairs of two tests; another gate's documents are not put beside them.
+    assert_eq!(fs::read_dir(files.path("kept")).unwrap().count(), 40);
+    files.gate(&words).exits(2).says(&["cannot keep documents beside kept/001-send_lat-"]);
 }
 
 #[test]
@@ -140,95 +144,6 @@ fn what_the_arms_differ_in_is_what_is_compared() {
 }
 
 #[test]
-fn a_new_sitting_is_held_to_the_spread_between_stored_ones() {
-    let files = Files::new();
-    files.baseline(8);
-    files.runs("same", &documents::latency(), 10, 1.001);
-    files.runs("slower", &documents::latency(), 20, 1.3);
-    let value = files.gated(&["--baseline", "base", "--candidate", "same"], 0);
-    assert_eq!(text(&value, "/verdict"), "pass", "{value:#}");
-    let p50 = series(&value, "rdma/64B", "p50");
-    assert_eq!(number(p50, "/sittings"), 8.0);
-    assert_eq!(at(p50, "/values_a").as_array().unwrap().len(), 8);
-
-    let value = files.gated(&["--baseline", "base", "--candidate", "slower"], 1);
-    let p50 = series(&value, "rdma/64B", "p50");
-    assert_eq!(text(p50, "/verdict"), "regression");
-    assert!((number(p50, "/ratio") - 1.3).abs() < 0.01, "{p50}");
-    let table = files.gate(&["--baseline", "base", "--candidate", "slower"]).exits(1).stdout;
-    assert!(table.contains("failed  REGRESSION  send_lat 64 B rdma p50"), "{table}");
-    assert!(table.lines().last().unwrap().starts_with("verdict  REGRESSION"), "{table}");
-}
-
-#[test]
-fn with_few_sittings_the_verdict_is_advisory_and_says_how_many_it_needs() {
-    let files = Files::new();
-    files.baseline(3);
-    files.runs("slower", &documents::latency(), 20, 3.0);
-    let value = files.gated(&["--baseline", "base", "--candidate", "slower"], 0);
-    let p50 = series(&value, "rdma/64B", "p50");
-    assert_eq!((text(p50, "/verdict"), at(p50, "/advisory")), ("regression", &json!(true)));
-    assert_eq!(text(&value, "/verdict"), "inconclusive");
-    let run = files.gate(&["--baseline", "base", "--candidate", "slower", "--strict"]).exits(3);
-    assert!(run.stdout.contains("3 stored sittings: record 5 more"), "{}", run.stdout);
-}
-
-#[test]
-fn what_was_not_measured_alike_is_not_compared() {
-    let files = Files::new();
-    files.baseline(8);
-    let mut other = documents::latency();
-    other.local.as_mut().unwrap().machine.kernel = Some("6.12.0".into());
-    files.runs("other", &other, 20, 1.5);
-    let words = ["--baseline", "base", "--candidate", "other"];
-    let value = files.gated(&words, 4);
-    assert_eq!(text(&value, "/verdict"), "not_comparable");
-    assert!(
-        text(series(&value, "rdma/64B", "p50"), "/message").contains("kernel 6.11.0-9-generic vs 6.12.0")
-    );
-    let run = files.gate(&words).exits(4);
-    assert!(run.stdout.contains("kernel"), "{}", run.stdout);
-    // It is advisory where it was allowed, however bad it is.
-    let value = files.gated(&[&words[..], &["--allow-mismatch", "kernel"]].concat(), 0);
-    assert_eq!(text(series(&value, "rdma/64B", "p50"), "/verdict"), "regression");
-    assert_eq!(text(&value, "/verdict"), "inconclusive");
-
-    // Sittings of the new kernel take the place of the old.
-    files.runs("base/99", &other, 30, 1.5);
-    let value = files.gated(&words, 0);
-    assert_eq!(number(series(&value, "rdma/64B", "p50"), "/sittings"), 1.0);
-    fs::create_dir(files.path("empty")).unwrap();
-    files.gated(&["--baseline", "empty", "--candidate", "other"], 4);
-}
-
-#[test]
-fn no_broken_document_passes() {
-    let files = Files::new();
-    files.baseline(8);
-    type Change = fn(&mut Value);
-    let changes: [(&str, Change, i32); 6] = [
-        ("schema", |value| value["schema"] = json!("verbmark.result/2"), 2),
-        ("negative", |value| value["results"][0]["latency_ns"]["p50"] = json!(-5.0), 5),
-        ("unit", |value| value["results"][0]["histogram"]["unit"] = json!("us"), 2),
-        ("status", |value| value["status"] = json!("failed"), 5),
-        ("text", |value| value["results"][0]["latency_ns"]["p50"] = json!("NaN"), 2),
-        ("invalid", |value| value["results"][0]["validity"]["ok"] = json!(false), 5),
-    ];
-    for (name, change, status) in changes {
-        files.runs(name, &documents::latency(), 10, 1.0);
-        let path = files.path(name).join("run3.json");
-        let mut value: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-        change(&mut value);
-        fs::write(&path, value.to_string()).unwrap();
-        files.gate(&["--baseline", "base", "--candidate", name]).exits(status).says(&["run3.json"]);
-    }
-    // One run is no sitting.
-    files.runs("one", &documents::latency(), 10, 1.0);
-    (1..6).for_each(|run| fs::remove_file(files.path(&format!("one/run{run}.json"))).unwrap());
-    files.gate(&["--baseline", "base", "--candidate", "one", "--strict"]).exits(3);
-}
-
-#[test]
 fn limits_of_a_suite_decide() {
     let _turn = suite::turn();
     let files = Files::new();
@@ -245,34 +160,6 @@ fn limits_of_a_suite_decide() {
     assert_eq!(text(&value, "/limits/0/verdict"), "not_evaluated");
     with("\"p50:max=1us\"");
     files.gate(&["suite.toml"]).exits(2).says(&["write_bw", "does not measure that"]);
-}
-
-#[test]
-fn sittings_are_recorded_whole_or_not_at_all() {
-    let _turn = suite::turn();
-    let files = Files::new();
-    files.suite(SUITE);
-    let entries = || fs::read_dir(files.path("base")).map_or(0, Iterator::count);
-    files
-        .gate(&["suite.toml", "--record", "base", "--label", "commit=abc"])
-        .exits(0)
-        .says(&["1 sitting; 7 more"]);
-    assert_eq!(entries(), 1);
-    let sitting = fs::read_dir(files.path("base")).unwrap().next().unwrap().unwrap().path();
-    assert_eq!(fs::read_dir(&sitting).unwrap().count(), 6);
-    let document = suite::document(&fs::read_to_string(sitting.join("001-send_lat-b.json")).unwrap());
-    assert_eq!(text(&document, "/labels/commit"), "abc");
-
-    // Held to it and added, since nothing got worse that one sitting could tell.
-    let value = files.gated(&["suite.toml", "--baseline", "base", "--record", "base"], 0);
-    assert_eq!(text(&value, "/sittings/0/labels/commit"), "abc");
-    assert_eq!(entries(), 2);
-
-    let mut running = Running::start(files.gating(&["suite.toml", "--record", "base", "--runs", "40"]));
-    running.line_with("2 tests, 40 times");
-    running.signal(Signal::SIGINT);
-    running.finish().exits(130);
-    assert_eq!(entries(), 2, "what was interrupted is no sitting");
 }
 
 #[test]
@@ -297,7 +184,7 @@ fn a_test_that_fails_is_invalid_and_the_others_are_measured() {
     let files = Files::new();
     files.suite(&format!("{SUITE}[b.environment]\nVERBMARK_EMULATED = \"corrupt=3\"\n[a]\n"));
     let value = files.gated(&["suite.toml", "--min-pairs", "3", "--max-pairs", "3"], 5);
-    assert_eq!(text(&value, "/verdict"), "invalid");
+    assert_eq!((text(&value, "/verdict"), text(&value, "/status")), ("invalid", "invalid"));
     for test in at(&value, "/tests").as_array().unwrap() {
         assert!(text(test, "/error/message").contains("payload"), "{test:#}");
     }
@@ -350,6 +237,41 @@ fn an_output_that_cannot_be_written_is_told_before_anything_is_measured() {
         .gate(&["suite.toml", "--self-test", "2", "--json", "-", "--junit", "-"])
         .exits(2)
         .says(&["standard output"]);
+    let mut command = files.gating(&["suite.toml", "--self-test", "2"]);
+    command.env("GITHUB_STEP_SUMMARY", files.path("nowhere/summary.md"));
+    Running::start(command).finish().exits(2).says(&["GITHUB_STEP_SUMMARY", "nowhere/summary.md"]);
+}
+
+#[test]
+fn an_output_that_cannot_be_written_fails_a_gate_that_passed_and_the_document_says_so() {
+    let files = Files::new();
+    files.baseline(8);
+    for (factor, status) in [(1.0, 5), (1.3, 1)] {
+        files.runs("new", &documents::latency(), 10, factor);
+        let words = ["--baseline", "base", "--candidate", "new", "--junit", "/dev/full"];
+        let value = files.gated(&words, status);
+        assert_eq!(text(&value, "/status"), "failed");
+        assert!(text(&value, "/error/message").contains("/dev/full"), "{value:#}");
+    }
+}
+
+#[test]
+fn documents_that_cannot_be_kept_any_more_end_a_gate_with_a_document() {
+    let _turn = suite::turn();
+    let files = Files::new();
+    files.suite(SUITE);
+    let kept = files.path("kept");
+    let words = ["suite.toml", "--self-test", "40", "--keep", "kept", "--json", "gate.json"];
+    let mut running = Running::start(files.gating(&words));
+    running.line_with("round 2");
+    while kept.exists() {
+        // One may be written meanwhile.
+        let _ = fs::remove_dir_all(&kept);
+    }
+    running.finish().exits(5).says(&["kept/0"]);
+    let value: Value = serde_json::from_str(&fs::read_to_string(files.path("gate.json")).unwrap()).unwrap();
+    assert_eq!((text(&value, "/status"), number(&value, "/exit_status")), ("failed", 5.0));
+    assert!(!at(&value, "/series").as_array().unwrap().is_empty(), "what was measured stands");
 }
 
 #[test]
@@ -386,9 +308,7 @@ fn what_makes_no_sense_is_told_before_anything_is_measured() {
         ),
         (vec!["--a", lat, "--b", lat, "--allow-mismatch", "colour"], "there is no such field"),
         (vec!["--a", lat], "--b <COMMAND>"),
-        (vec!["suite.toml", "--baseline", "nowhere"], "cannot read the baseline nowhere"),
         (vec!["suite.toml", "--record", "/proc/x"], "cannot record in /proc/x"),
-        (vec!["suite.toml", "--record", "x", "--json", "y"], "--record alone judges nothing"),
         (vec!["suite.toml", "--record", "x", "--keep", "y"], "cannot be used with '--keep <DIR>'"),
         (vec![], "required"),
     ] {

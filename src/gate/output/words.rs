@@ -66,6 +66,7 @@ pub(super) fn form(form: Form) -> &'static str {
         Form::Sittings => "sittings",
         Form::Limits => "limits",
         Form::SelfTest => "self_test",
+        Form::Record => "record",
     }
 }
 
@@ -121,6 +122,9 @@ pub(super) fn mismatch(of: &Mismatch) -> String {
 /// The first few values, and how many more there are.
 pub(super) fn values(met: &[Met]) -> String {
     let mut shown: Vec<_> = met.iter().take(MOST_VALUES).map(|met| met.value.clone()).collect();
+    if met.is_empty() {
+        shown.push("none".into());
+    }
     if met.len() > MOST_VALUES {
         shown.push(format!("{} more", met.len() - MOST_VALUES));
     }

@@ -13,7 +13,7 @@ mod read;
 mod record;
 mod table;
 
-pub use read::{LARGEST, runs};
+pub use read::{LARGEST, documents, runs};
 pub use record::{Comparison, SCHEMA};
 pub use table::{between, limited, percent, render};
 

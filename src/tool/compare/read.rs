@@ -58,8 +58,11 @@ pub fn runs(name: &OsStr) -> Result<Side> {
     Ok(side)
 }
 
-/// The documents of a directory, not of those in it.
-fn documents(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+/// The documents of a directory, not of those in it, by name.
+///
+/// # Errors
+/// It cannot be read.
+pub fn documents(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();

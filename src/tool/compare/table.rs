@@ -116,6 +116,7 @@ fn shown(values: &[Met]) -> String {
     };
     let some = values.iter().take(MOST_VALUES).map(one).collect::<Vec<_>>().join(" and ");
     match values.len() {
+        0 => "none".into(),
         few if few <= MOST_VALUES => some,
         many => format!("{some} and {} more", many - MOST_VALUES),
     }

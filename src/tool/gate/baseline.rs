@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -15,6 +17,21 @@ use crate::tool::compare;
 /// Names of sittings that are not whole yet begin so.
 const UNFINISHED: &str = ".sitting-";
 
+/// Age beyond which nobody goes on with one of them: its gate was killed.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+
+/// What `mkfs` makes in every new file system, and only root can read.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// The sittings of a baseline.
+#[derive(Debug, Default)]
+pub struct Baseline {
+    /// Every one of them, by name.
+    pub sittings: Vec<Stored>,
+    /// Directories in it that are none.
+    pub others: Vec<String>,
+}
+
 /// A stored sitting.
 #[derive(Debug)]
 pub struct Stored {
@@ -24,42 +41,98 @@ pub struct Stored {
     pub runs: Runs,
 }
 
-/// Every sitting of a baseline, by name.
-///
-/// # Errors
-/// There is no such directory, or a document in it is none, or must not be trusted.
-pub fn stored(directory: &Path) -> Result<Vec<Stored>> {
-    let unreadable = |error: std::io::Error| {
-        Error::usage(format!("cannot read the baseline {}: {error}", directory.display()))
-            .with_remedy("name a directory to which --record added sittings")
-    };
-    sittings(directory).map_err(unreadable)?.iter().map(|path| read(path)).collect()
+impl Baseline {
+    /// Reads every sitting of a baseline; none where there is no such directory.
+    ///
+    /// # Errors
+    /// The directory is a sitting itself or cannot be read, a document in it is none or must not be trusted, or two sittings
+    /// have a run in common.
+    pub fn read(directory: &Path) -> Result<Self> {
+        let unreadable = |error: std::io::Error| {
+            Error::usage(format!("cannot read the baseline {}: {error}", directory.display()))
+                .with_remedy("name a directory to which --record added sittings")
+        };
+        if !directory.exists() {
+            return Ok(Self::default());
+        }
+        let paths = sittings(directory).map_err(unreadable)?;
+        if paths.is_empty() && !compare::documents(directory).map_err(unreadable)?.is_empty() {
+            return Err(Error::usage(format!(
+                "{} has documents of runs and no sittings: it is a sitting itself",
+                directory.display()
+            ))
+            .with_remedy("name the directory that holds it, or compare it with `verbmark compare`"));
+        }
+        let mut baseline = Self::default();
+        for path in paths {
+            let documents = compare::documents(&path).map_err(|error| {
+                Error::usage(format!("cannot read the sitting {}: {error}", path.display()))
+                    .with_remedy("let this user read it, or move it out of the baseline")
+            })?;
+            match documents.is_empty() {
+                true => baseline.others.push(name_of(&path)),
+                false => baseline.sittings.push(Stored::read(&path)?),
+            }
+        }
+        baseline.check(directory)?;
+        Ok(baseline)
+    }
+
+    /// A sitting that was copied would count twice, and make the spread smaller than it is.
+    fn check(&self, directory: &Path) -> Result<()> {
+        for (index, one) in self.sittings.iter().enumerate() {
+            for other in &self.sittings[..index] {
+                let shared = one.runs.shared_with(&other.runs);
+                if shared > 0 {
+                    let (first, second) = (&other.facts.name, &one.facts.name);
+                    return Err(Error::usage(format!(
+                        "the sittings {first} and {second} of {} have {} in common, which would count twice",
+                        directory.display(),
+                        super::counted(shared, "run")
+                    ))
+                    .with_remedy("remove one of the two"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The most runs that any sitting has of a point: as many does a further one need. `None` without sittings.
+    pub fn runs_of_a_sitting(&self) -> Option<usize> {
+        self.sittings.iter().map(|stored| stored.runs.most_of_a_point()).max()
+    }
 }
 
-/// Those that are whole.
+impl Stored {
+    fn read(path: &Path) -> Result<Self> {
+        let runs = compare::runs(path.as_os_str())?.runs;
+        let first = runs.first.clone();
+        let facts = Sitting {
+            name: name_of(path),
+            started_at: first.as_ref().map(|first| first.started_at.clone()).unwrap_or_default(),
+            labels: first.map(|first| first.labels).unwrap_or_default(),
+            runs: runs.count(),
+        };
+        Ok(Self { facts, runs })
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Directories that may be whole sittings, by name.
 fn sittings(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        if path.is_dir() && !is_hidden {
+        let name = name_of(&path);
+        if path.is_dir() && !name.starts_with('.') && name != LOST_AND_FOUND {
             paths.push(path);
         }
     }
     paths.sort();
     Ok(paths)
-}
-
-fn read(path: &Path) -> Result<Stored> {
-    let runs = compare::runs(path.as_os_str())?.runs;
-    let first = runs.first.clone();
-    let facts = Sitting {
-        name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        started_at: first.as_ref().map(|first| first.started_at.clone()).unwrap_or_default(),
-        labels: first.map(|first| first.labels).unwrap_or_default(),
-        runs: runs.count(),
-    };
-    Ok(Stored { facts, runs })
 }
 
 /// A sitting that is being measured. It is gone again unless it is added to its baseline.
@@ -80,6 +153,7 @@ impl Unfinished {
                 .with_remedy("name a directory that can be written")
         };
         fs::create_dir_all(baseline).map_err(failed)?;
+        remove_abandoned(baseline);
         // Less what the umask takes, as for every directory that a user makes.
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix(UNFINISHED).permissions(Permissions::from_mode(0o777));
@@ -97,18 +171,40 @@ impl Unfinished {
     /// It cannot be renamed.
     pub fn add(self, started_at: &str) -> Result<(PathBuf, usize)> {
         let time: String = started_at.chars().filter(|c| *c != ':').collect();
-        // Two that began within a millisecond.
-        let names = (1..).map(|n| if n == 1 { time.clone() } else { format!("{time}-{n}") });
-        let free = names.map(|name| self.baseline.join(OsString::from(name))).find(|path| !path.exists());
-        let place = free.unwrap_or_else(|| self.baseline.join(&time));
-        let failed = |error: std::io::Error| {
+        let failed = |place: &Path, error: std::io::Error| {
             Error::failed(Step::Output, format!("cannot add {}: {error}", place.display()))
                 .with_remedy("name a directory that can be written")
         };
-        fs::rename(self.directory.path(), &place).map_err(failed)?;
+        let mut number = 1;
+        let place = loop {
+            // Two that began within a millisecond; another gate may add its own at this moment.
+            let name = if number == 1 { time.clone() } else { format!("{time}-{number}") };
+            let place = self.baseline.join(OsString::from(name));
+            match fs::rename(self.directory.path(), &place) {
+                Ok(()) => break place,
+                Err(error) if is_taken(&error) => number += 1,
+                Err(error) => return Err(failed(&place, error)),
+            }
+        };
         // It is not there any more to be taken away.
         let _ = self.directory.keep();
-        let count = sittings(&self.baseline).map_err(failed)?.len();
+        let count = sittings(&self.baseline).map_err(|error| failed(&place, error))?.len();
         Ok((place, count))
+    }
+}
+
+/// A directory takes the place of another one only if that is empty.
+fn is_taken(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists | ErrorKind::NotADirectory)
+}
+
+/// What gates left that were killed. One that cannot be removed is in nobody's way.
+fn remove_abandoned(baseline: &Path) {
+    let entries = fs::read_dir(baseline).into_iter().flatten().filter_map(std::result::Result::ok);
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED)) {
+        let age = entry.metadata().and_then(|facts| facts.modified()).ok().and_then(|at| at.elapsed().ok());
+        if age.is_some_and(|age| age > ABANDONED) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }

@@ -6,10 +6,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use crate::cli::tool::GateArgs;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::gate::baseline::FEWEST_SITTINGS;
 use crate::gate::compare::{EMULATED, UNOPTIMISED};
-use crate::gate::document::{Form, Gate, TestEntry};
+use crate::gate::document::{Form, Gate, Series, TestEntry};
+use crate::gate::family;
 use crate::gate::fingerprint::Field;
 use crate::gate::limit::over_runs;
 use crate::gate::sample::{Met, Runs};
@@ -18,6 +19,7 @@ use crate::gate::{Arm, Verdict, order};
 use crate::suite as binaries;
 
 mod baseline;
+mod candidate;
 mod outputs;
 mod plan;
 mod self_test;
@@ -27,111 +29,112 @@ mod table;
 
 pub use plan::{Plan, PlannedTest};
 pub use suite::Suite;
-pub use table::render;
 
-use baseline::{Stored, Unfinished};
+use baseline::{Baseline, Unfinished};
+use candidate::Candidate;
 use outputs::Outputs;
 use sitting::{Sitting, say};
 
 /// Gates, and gives the exit status.
 ///
 /// # Errors
-/// The options, the suite or the baseline are no use, nothing could be measured, or an output cannot be written.
+/// The options, the suite, the baseline or the candidate are no use, or an output could not be written: before anything is
+/// measured. What goes wrong later is told by the outputs.
 pub fn run(args: &GateArgs) -> Result<u8> {
     let outputs = Outputs::open(&args.output)?;
-    let plan = Plan::new(args)?;
+    let baseline = args.arms.baseline.as_deref().map(Baseline::read).transpose()?.unwrap_or_default();
+    let plan = Plan::new(args, baseline.runs_of_a_sitting())?;
+    let candidate = args.arms.candidate.as_deref();
+    let candidate = candidate.map(|path| Candidate::read(path, &plan, &baseline)).transpose()?;
     if args.measuring.dry_run {
         return outputs.show(&table::preview(&plan)).map(|()| 0);
     }
-    if plan.form.is_none() && !outputs.are_none() {
-        return Err(Error::usage("--record alone judges nothing, and there is nothing to write")
-            .with_remedy("leave the outputs away, or hold the sitting to stored ones with --baseline"));
-    }
-    let stored = args.arms.baseline.as_deref().map(baseline::stored).transpose()?.unwrap_or_default();
     let unfinished = args.arms.record.as_deref().map(Unfinished::begin).transpose()?;
     let directory = match (&unfinished, &args.measuring.keep) {
         (Some(unfinished), _) => Some(unfinished.path().to_path_buf()),
         (None, Some(directory)) => Some(create(directory)?),
         (None, None) => None,
     };
-    let job = Job { args, plan: &plan, stored: &stored, directory, signalled: binaries::catch_signals()? };
-    let Some(form) = plan.form else { return job.record(unfinished) };
-
     let seed = match args.measuring.seed {
         Some(seed) => seed,
         None => binaries::random_seed()? as u32,
     };
-    let gate = job.hold(form, seed)?;
-    let shown = outputs.show(&render(&gate, binaries::width()));
-    let added = unfinished.map_or(Ok(()), |unfinished| add_unless_worse(&gate, unfinished));
-    let written = outputs.write(&gate);
+    let signalled = binaries::catch_signals()?;
+    let mut gate = Job { args, plan: &plan, baseline: &baseline, directory, signalled }.hold(candidate, seed);
     if let Some(error) = &gate.error {
         binaries::complain(error);
     }
-    match shown.and(added).and(written) {
-        Ok(()) => Ok(gate.exit_status),
-        // What was found is the more important.
-        Err(error) if gate.exit_status == 0 => Err(error),
-        Err(error) => {
-            binaries::complain(&error);
-            Ok(gate.exit_status)
-        }
+    let added = unfinished.map_or(Ok(()), |unfinished| add_unless_worse(&gate, &plan, unfinished));
+    if let Err(error) = added {
+        binaries::complain(&error);
+        gate.unwritten(error);
     }
+    outputs.write(&mut gate);
+    Ok(gate.exit_status)
 }
 
 /// What is done, and with what.
 struct Job<'a> {
     args: &'a GateArgs,
     plan: &'a Plan,
-    stored: &'a [Stored],
+    baseline: &'a Baseline,
     directory: Option<PathBuf>,
     signalled: &'a AtomicBool,
 }
 
 impl<'a> Job<'a> {
-    /// Measures a sitting and adds it to its baseline.
-    fn record(&self, unfinished: Option<Unfinished>) -> Result<u8> {
-        let mut sitting = self.sitting();
-        let mut gate = Gate::new(Form::Sittings, binaries::command_line());
-        self.one_after_the_other(&mut sitting, &mut gate)?;
-        if let Some(error) = sitting.tests.into_iter().find_map(|test| test.error) {
-            return Err(error);
-        }
-        let Some(unfinished) = unfinished else { return Ok(0) };
-        add(&gate.started_at, unfinished).map(|()| 0)
-    }
-
     /// Holds the candidate to what it must keep.
-    fn hold(&self, form: Form, seed: u32) -> Result<Gate> {
+    fn hold(&self, candidate: Option<Candidate>, seed: u32) -> Gate {
         let began = Instant::now();
-        let mut gate = Gate::new(form, binaries::command_line());
+        let mut gate = Gate::new(self.plan.form, binaries::command_line());
         gate.labels = self.args.output.labels.iter().cloned().collect();
         gate.suite = self.args.suite.as_ref().map(|path| path.display().to_string());
         gate.arms = self.plan.arms.clone();
-        gate.sittings = self.stored.iter().map(|stored| stored.facts.clone()).collect();
-        let outcome = match (form, &self.args.arms.candidate) {
+        gate.sittings = self.baseline.sittings.iter().map(|stored| stored.facts.clone()).collect();
+        for other in &self.baseline.others {
+            gate.note("no_sitting", format!("{other} in the baseline holds no document: left out"));
+        }
+        let outcome = match (self.plan.form, candidate) {
             (Form::SelfTest, _) => self.against_itself(&mut gate, seed),
             (Form::Turns, _) => self.in_turns(&mut gate, seed),
+            (Form::Sittings, _) if self.lacks_baseline() => {
+                self.without_baseline(&mut gate);
+                Ok(())
+            }
             (Form::Sittings, Some(candidate)) => self.measured_already(&mut gate, candidate),
-            (Form::Sittings, None) => self.new_sitting(&mut gate),
+            (Form::Sittings | Form::Record, _) => self.new_sitting(&mut gate),
             (Form::Limits, _) => self.limits(&mut gate),
         };
-        match outcome {
-            Err(error) if error.kind == Kind::Interrupted => gate.fail(error),
-            other => other?,
+        if let Err(error) = outcome {
+            gate.fail(error);
         }
         gate.duration_s = began.elapsed().as_secs_f64();
         gate.conclude(self.args.output.strict);
-        Ok(gate)
+        gate
     }
 
-    fn sitting(&self) -> Sitting<'a> {
-        Sitting::new(self.plan, self.directory.as_deref(), self.signalled)
+    /// There is no stored sitting, and this one will not be the first.
+    fn lacks_baseline(&self) -> bool {
+        self.baseline.sittings.is_empty() && !self.plan.asked.may_be_first
+    }
+
+    fn without_baseline(&self, gate: &mut Gate) {
+        let directory = self.args.arms.baseline.as_deref().unwrap_or(Path::new(""));
+        let message = format!(
+            "there is no stored sitting in {}, and nothing was measured: --record adds one",
+            directory.display()
+        );
+        gate.note("no_baseline", message);
+    }
+
+    /// A sitting whose runs are numbered after so many.
+    fn sitting(&self, runs: usize) -> Sitting<'a> {
+        Sitting::new(self.plan, self.directory.as_deref(), self.signalled, runs)
     }
 
     fn in_turns(&self, gate: &mut Gate, seed: u32) -> Result<()> {
         gate.seed = Some(seed);
-        let mut sitting = self.sitting();
+        let mut sitting = self.sitting(0);
         let outcome = take_turns(self.plan, &mut sitting, seed);
         gate.order = sitting.order.clone();
         let gathered = gather(self.plan, &sitting);
@@ -140,9 +143,9 @@ impl<'a> Job<'a> {
     }
 
     fn new_sitting(&self, gate: &mut Gate) -> Result<()> {
-        let mut sitting = self.sitting();
+        let mut sitting = self.sitting(0);
         let outcome = self.one_after_the_other(&mut sitting, gate);
-        let stored: Vec<_> = self.stored.iter().map(|stored| &stored.runs).collect();
+        let stored = self.stored();
         let mut gathered = Gathered::default();
         for (planned, measured) in self.plan.tests.iter().zip(&sitting.tests) {
             match &measured.error {
@@ -154,27 +157,32 @@ impl<'a> Job<'a> {
         outcome
     }
 
-    fn measured_already(&self, gate: &mut Gate, candidate: &Path) -> Result<()> {
-        let runs = crate::tool::compare::runs(candidate.as_os_str())?.runs;
-        if let Some(first) = &runs.first {
-            gate.started_at = first.started_at.clone();
-            gate.labels.extend(first.labels.clone());
+    fn stored(&self) -> Vec<&Runs> {
+        self.baseline.sittings.iter().map(|stored| &stored.runs).collect()
+    }
+
+    fn measured_already(&self, gate: &mut Gate, candidate: Candidate) -> Result<()> {
+        if let Some(first) = candidate.first {
+            gate.started_at = first.started_at;
+            gate.labels.extend(first.labels);
         }
-        let stored: Vec<_> = self.stored.iter().map(|stored| &stored.runs).collect();
+        let stored = self.stored();
         let mut gathered = Gathered::default();
-        for (name, runs) in runs.into_tests() {
-            let asked = self.plan.asked_of(&name, &runs)?;
-            gathered.against_sittings(&asked, &stored, &runs);
+        gathered.mismatches.extend(candidate.lost);
+        for (asked, runs) in &candidate.tests {
+            gathered.against_sittings(asked, &stored, runs);
             let binary = runs.tests.first().map(|test| test.binary.clone()).unwrap_or_default();
-            gate.tests.push(entry(name, binary, &Runs::default(), &runs));
+            gate.tests.push(entry(asked.test.clone(), binary, &Runs::default(), runs));
         }
         self.judge(gate, gathered, true)
     }
 
     fn limits(&self, gate: &mut Gate) -> Result<()> {
-        let mut sitting = self.sitting();
+        let mut sitting = self.sitting(0);
         let outcome = self.one_after_the_other(&mut sitting, gate);
-        self.conclude(gate, &sitting, Gathered::default(), outcome.is_ok())?;
+        let mut gathered = Gathered::default();
+        sitting.tests.iter().for_each(|measured| gathered.observe(&measured.b));
+        self.conclude(gate, &sitting, gathered, outcome.is_ok())?;
         outcome
     }
 
@@ -182,7 +190,7 @@ impl<'a> Job<'a> {
     /// disturbs a run of each and not all of one.
     fn one_after_the_other(&self, sitting: &mut Sitting<'_>, gate: &mut Gate) -> Result<()> {
         let (tests, runs) = (self.plan.tests.len(), self.plan.runs);
-        sitting.say(&format!("{}, {runs} times", counted(tests, "test")));
+        sitting.say(&format!("{}, {} each", counted(tests, "test"), counted(runs, "run")));
         let outcome = (0..runs).try_for_each(|_| sitting.round(&[Arm::B], |_| true));
         gate.order = sitting.order.clone();
         outcome
@@ -192,10 +200,12 @@ impl<'a> Job<'a> {
         gate.seed = Some(seed);
         let mut rounds = Vec::new();
         let mut outcome = Ok(());
+        let mut runs = 0;
         for round in 0..self.plan.rounds {
             say(&format!("round {} of {}", round + 1, self.plan.rounds));
-            let mut sitting = self.sitting();
+            let mut sitting = self.sitting(runs);
             outcome = take_turns(self.plan, &mut sitting, seed.wrapping_add(round as u32));
+            runs = sitting.count;
             if outcome.is_err() {
                 break;
             }
@@ -242,12 +252,23 @@ impl<'a> Job<'a> {
         for what in gathered.unmeasured.drain(..) {
             gate.note("unmeasured", format!("{what} is not judged: runs are too short for it (-D, -n)"));
         }
-        // Stored sittings may hold more than is asked for now.
-        let is_turns = gate.form == Form::Turns;
-        for lone in gathered.uncompared.drain(..).filter(|lone| !lone.in_a || is_turns) {
-            let what = lone.id.as_deref().unwrap_or("all of it");
-            let place = if lone.in_a { "baseline" } else { "candidate" };
-            gate.note("uncompared", format!("only in the {place}: {} {what}", lone.test));
+        for lone in gathered.uncompared.drain(..) {
+            let what = lone.id.map_or_else(|| "it".to_owned(), |id| format!("the point {id}"));
+            gate.note("uncompared", format!("{}: the baseline does not have {what}", lone.test));
+        }
+        for left_out in gathered.left_out.drain(..) {
+            let names: Vec<_> =
+                left_out.sittings.iter().map(|&at| self.baseline.sittings[at].facts.name.as_str()).collect();
+            let (test, reason) = (left_out.test, left_out.reason);
+            let message = match &names[..] {
+                [name] => format!("{test} is not held to the sitting {name}: {reason}"),
+                _ => format!(
+                    "{test} is not held to {} sittings, the last {}: {reason}",
+                    names.len(),
+                    names[names.len() - 1]
+                ),
+            };
+            gate.note("left_out", message);
         }
         gate.series = gathered.judge(last)?;
         Ok(())
@@ -275,7 +296,10 @@ fn take_turns(plan: &Plan, sitting: &mut Sitting<'_>, seed: u32) -> Result<()> {
     let open: Vec<bool> = (0..tests).map(is_open).collect();
     let left = open.iter().filter(|is_open| **is_open).count();
     if left == 0 {
-        sitting.say(&format!("decided after {first_look} pairs"));
+        let failed = sitting.tests.iter().filter(|measured| measured.error.is_some()).count();
+        if failed < tests {
+            sitting.say(&format!("{} decided after {first_look} pairs", counted(tests - failed, "test")));
+        }
         return Ok(());
     }
     sitting.say(&format!("{left} of {} open after {first_look} pairs", counted(tests, "test")));
@@ -328,16 +352,28 @@ fn commands(planned: &PlannedTest) -> BTreeMap<String, Vec<String>> {
     a.chain([("b".to_owned(), line(&planned.b))]).collect()
 }
 
-/// A sitting that is worse is no baseline.
-fn add_unless_worse(gate: &Gate, unfinished: Unfinished) -> Result<()> {
-    match gate.verdict {
-        _ if gate.error.is_some() => Ok(()),
-        Verdict::Regression | Verdict::Invalid => {
-            say(&format!("not recorded, since the verdict is {}", gate.verdict));
-            Ok(())
+/// A sitting that is worse than the baseline is none, also where the verdict decides nothing because there are few
+/// sittings: the first of them would else hide what got worse on the second night.
+fn add_unless_worse(gate: &Gate, plan: &Plan, unfinished: Unfinished) -> Result<()> {
+    let never_decides = |series: &Series| {
+        let planned = plan.tests.iter().find(|planned| planned.asked.test == series.test);
+        let rule = planned.and_then(|planned| planned.asked.rule(series.judgement.metric, 0.0));
+        rule.is_some_and(|rule| rule.advisory)
+    };
+    let of_series = gate.series.iter().filter(|series| !never_decides(series));
+    let verdicts = of_series.map(|series| series.judgement.verdict).chain([gate.verdict]);
+    let worst = family::worst(verdicts).unwrap_or(gate.verdict);
+    let refusal = match worst {
+        _ if gate.error.is_some() => "it was not measured to its end".to_owned(),
+        Verdict::Regression | Verdict::Invalid | Verdict::NotComparable => format!("the verdict is {worst}"),
+        Verdict::Inconclusive | Verdict::Improved | Verdict::Pass => {
+            return add(&gate.started_at, unfinished);
         }
-        _ => add(&gate.started_at, unfinished),
-    }
+    };
+    let alone =
+        if gate.form == Form::Sittings { "; --record without --baseline adds it whatever it is" } else { "" };
+    say(&format!("not recorded, since {refusal}{alone}"));
+    Ok(())
 }
 
 fn add(started_at: &str, unfinished: Unfinished) -> Result<()> {
@@ -349,12 +385,18 @@ fn add(started_at: &str, unfinished: Unfinished) -> Result<()> {
     Ok(())
 }
 
+/// A directory for the documents of this gate alone: their names are numbers, which another gate has used, too.
 fn create(directory: &Path) -> Result<PathBuf> {
-    std::fs::create_dir_all(directory).map_err(|error| {
+    let failed = |error: std::io::Error| {
         Error::usage(format!("cannot keep documents in {}: {error}", directory.display()))
             .with_remedy("name a directory that can be written")
-    })?;
-    Ok(directory.into())
+    };
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    match crate::tool::compare::documents(directory).map_err(failed)?.first() {
+        None => Ok(directory.into()),
+        Some(document) => Err(Error::usage(format!("cannot keep documents beside {}", document.display()))
+            .with_remedy("name a directory for this gate alone, which need not exist yet")),
+    }
 }
 
 /// `1 test`, `2 tests`.

@@ -6,12 +6,14 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use super::table::render;
 use crate::cli::tool::GateOutput;
-use crate::error::{Error, Result, Step};
+use crate::error::{Error, Kind, Result, Step};
 use crate::gate::compare::Better;
 use crate::gate::document::Gate;
 use crate::gate::output::{annotations, benchmark_action, junit, markdown, openmetrics, otava};
 use crate::report::{Target, json};
+use crate::suite;
 
 /// Every output that was asked for, by the command line or by GitHub.
 #[derive(Debug)]
@@ -62,17 +64,15 @@ impl Outputs {
                 .with_remedy("write all but one of them to files"));
         }
         files.iter().try_for_each(|(_, target)| target.check())?;
+        let summary = env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()).map(PathBuf::from);
+        let may_append = summary.as_deref().map_or(Ok(()), |path| append(path, ""));
+        may_append.map_err(|error| Error { kind: Kind::Usage, ..error })?;
         Ok(Self {
             files,
             history: typed.otava.clone(),
-            summary: env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()).map(PathBuf::from),
+            summary,
             annotates: env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true"),
         })
-    }
-
-    /// No file was asked for.
-    pub fn are_none(&self) -> bool {
-        self.files.is_empty()
     }
 
     /// The text, unless a document has standard output.
@@ -86,16 +86,26 @@ impl Outputs {
         Target::Stdout.offer(text.as_bytes())
     }
 
-    /// Writes each; one that cannot be written keeps none of the others from it.
-    ///
-    /// # Errors
-    /// The first that could not be written.
-    pub fn write(&self, gate: &Gate) -> Result<()> {
-        let commands = if self.annotates { annotations::to_string(gate) } else { String::new() };
-        let write = |(format, target): &(Format, Target)| target.offer(self.text(*format, gate)?.as_bytes());
-        let summary = self.summary.as_deref().map(|path| append(path, &markdown::to_string(gate)));
-        let said = std::iter::once_with(|| self.show(&commands));
-        said.chain(self.files.iter().map(write)).chain(summary).fold(Ok(()), Result::and)
+    /// Writes each, the document last, which then tells of the others. One that cannot be written keeps none of the others
+    /// from it; who waits is told of each.
+    pub fn write(&self, gate: &mut Gate) {
+        let is_document = |format: Format| format == Format::Json;
+        let others = self.files.iter().filter(|(format, _)| !is_document(*format));
+        for (format, target) in others {
+            let written = self.text(*format, gate).and_then(|text| target.offer(text.as_bytes()));
+            tell(gate, written);
+        }
+        if let Some(path) = &self.summary {
+            tell(gate, append(path, &markdown::to_string(gate)));
+        }
+        tell(gate, self.show(&render(gate, suite::width())));
+        if self.annotates {
+            tell(gate, self.show(&annotations::to_string(gate)));
+        }
+        for (format, target) in self.files.iter().filter(|(format, _)| is_document(*format)) {
+            let written = self.text(*format, gate).and_then(|text| target.offer(text.as_bytes()));
+            tell(gate, written);
+        }
     }
 
     fn text(&self, format: Format, gate: &Gate) -> Result<String> {
@@ -111,6 +121,14 @@ impl Outputs {
             }
             Format::BenchmarkAction(better) => benchmark_action::to_string(gate, better),
         }
+    }
+}
+
+/// An output that could not be written is said, and fails a gate that would have passed.
+fn tell(gate: &mut Gate, written: Result<()>) {
+    if let Err(error) = written {
+        suite::complain(&error);
+        gate.unwritten(error);
     }
 }
 

@@ -5,14 +5,15 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::counted;
 use super::suite::{self, Metric, Suite, TypedArm, TypedTest, TypedTolerance};
 use crate::cli::tool::GateArgs;
 use crate::error::{Error, Result};
 use crate::gate::Arm;
 use crate::gate::document::{ArmRecord, Form};
-use crate::gate::rule::{FIRST_LOOK, LAST_LOOK};
+use crate::gate::rule::{FEWEST_RUNS, FIRST_LOOK, LAST_LOOK};
 use crate::gate::sample::Runs;
-use crate::gate::series::{Asked, Tolerance};
+use crate::gate::series::{Asked, POINTS, Tolerance};
 use crate::ops::Verb;
 use crate::plan::{self as test_plan, Role, Shape};
 use crate::result::{Of, Quantity, Transport};
@@ -23,8 +24,8 @@ use crate::tool::test_command;
 /// Everything that a gate was asked to do.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What the candidate is held to; `None` where a sitting is recorded and nothing judged.
-    pub form: Option<Form>,
+    /// What the candidate is held to.
+    pub form: Form,
     /// The tests, in order; none where the candidate is measured already.
     pub tests: Vec<PlannedTest>,
     /// The arms: baseline and candidate, or the candidate alone.
@@ -64,26 +65,30 @@ impl PlannedTest {
 impl Plan {
     /// Decides everything that the options leave open, and looks at each command.
     ///
+    /// A stored sitting has `stored_runs` runs of a test at most; `None` without any.
+    ///
     /// # Errors
     /// Usage: options, suite or commands that make no sense, before anything runs.
-    pub fn new(args: &GateArgs) -> Result<Self> {
-        check_fields("--allow-mismatch", &args.arms.allow_mismatch)?;
+    pub fn new(args: &GateArgs, stored_runs: Option<usize>) -> Result<Self> {
+        check_allowed("--allow-mismatch", &args.arms.allow_mismatch)?;
         let suite = args.suite.as_deref().map(Suite::read).transpose()?.unwrap_or_default();
-        check_fields("allow_mismatch of the suite:", &suite.allow_mismatch)?;
+        check_allowed("allow_mismatch of the suite:", &suite.allow_mismatch)?;
         let allowed = [&args.arms.allow_mismatch[..], &suite.allow_mismatch].concat();
         let form = form(args, &suite)?;
-        let is_paired = matches!(form, Some(Form::Turns | Form::SelfTest));
+        let is_paired = matches!(form, Form::Turns | Form::SelfTest);
         let (first_look, last_look) = looks(args, &suite)?;
-        let few = if form == Some(Form::Limits) { 1 } else { FIRST_LOOK as u8 };
-        let runs = usize::from(args.measuring.runs.or(suite.runs).unwrap_or(few));
+        let given = args.measuring.runs.or(suite.runs).filter(|_| args.arms.candidate.is_none());
+        let runs = runs(form, given.map(usize::from), stored_runs)?;
         let asked = Asked {
             test: String::new(),
             metrics: args.arms.metric.iter().map(|name| metric(name)).collect::<Result<_>>()?,
             is_usual: args.arms.metric.is_empty(),
             transport: None,
             tolerances: tolerances(&suite.tolerance),
-            minimum_runs: if is_paired { first_look } else { runs.max(3) },
+            // Of sittings they tell themselves how many it takes.
+            minimum_runs: if is_paired { first_look } else { FEWEST_RUNS },
             allowed,
+            may_be_first: form == Form::Record || adds_to_its_baseline(args),
         };
         let drafts = Drafts { args, suite: &suite, asked: &asked, form };
         let (arms, tests) = match (&args.arms.b, &args.arms.candidate) {
@@ -117,15 +122,45 @@ fn of_test(asked: &Asked, test: String, shape: Shape) -> Result<Asked> {
     check(&asked, shape).map(|()| asked)
 }
 
-fn form(args: &GateArgs, suite: &Suite) -> Result<Option<Form>> {
+/// As of [`check_fields`], and points, which no run is told by.
+fn check_allowed(option: &str, names: &[String]) -> Result<()> {
+    let fields: Vec<_> = names.iter().filter(|name| *name != POINTS).cloned().collect();
+    check_fields(option, &fields)
+}
+
+/// Runs of each test where there are no pairs. The scatter within a sitting is a part of that between them, so that a new
+/// one has no fewer runs than those that it is held to.
+fn runs(form: Form, given: Option<usize>, stored: Option<usize>) -> Result<usize> {
+    match (form, given, stored) {
+        (Form::Sittings, Some(given), Some(stored)) if given < stored => {
+            let (few, many) = (counted(given, "run"), counted(stored, "run"));
+            Err(Error::usage(format!("{few} of each test, and a stored sitting has {many}"))
+                .with_remedy(format!("--runs {stored}, or leave the number of runs away")))
+        }
+        (Form::Limits, given, _) => Ok(given.unwrap_or(1)),
+        (_, given, stored) => Ok(given.or(stored).unwrap_or(FIRST_LOOK)),
+    }
+}
+
+/// The sitting becomes one of those that it is held to.
+fn adds_to_its_baseline(args: &GateArgs) -> bool {
+    // One that does not exist yet has no other name.
+    let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    args.arms
+        .record
+        .as_ref()
+        .is_some_and(|record| args.arms.baseline.as_ref().map(real) == Some(real(record)))
+}
+
+fn form(args: &GateArgs, suite: &Suite) -> Result<Form> {
     let has_limits = suite.test.iter().any(|test| !test.limits.is_empty());
     let arms = &args.arms;
     Ok(match () {
-        () if arms.self_test.is_some() => Some(Form::SelfTest),
-        () if arms.baseline.is_some() => Some(Form::Sittings),
-        () if arms.record.is_some() => None,
-        () if arms.a.is_some() || suite.a.is_some() => Some(Form::Turns),
-        () if has_limits || arms.b.as_deref().is_some_and(|b| b.contains("--limit")) => Some(Form::Limits),
+        () if arms.self_test.is_some() => Form::SelfTest,
+        () if arms.baseline.is_some() => Form::Sittings,
+        () if arms.record.is_some() => Form::Record,
+        () if arms.a.is_some() || suite.a.is_some() => Form::Turns,
+        () if has_limits || arms.b.as_deref().is_some_and(|b| b.contains("--limit")) => Form::Limits,
         () => {
             let error = Error::usage("there is nothing to hold the candidate to");
             return Err(error.with_remedy(
@@ -163,7 +198,7 @@ struct Drafts<'a> {
     args: &'a GateArgs,
     suite: &'a Suite,
     asked: &'a Asked,
-    form: Option<Form>,
+    form: Form,
 }
 
 /// A command as it was typed in one option.
@@ -222,7 +257,7 @@ impl Drafts<'_> {
 
     /// Of the suite file.
     fn of_suite(&self) -> Result<(Vec<ArmRecord>, Vec<PlannedTest>)> {
-        let a = self.suite.a.as_ref().filter(|_| self.form == Some(Form::Turns));
+        let a = self.suite.a.as_ref().filter(|_| self.form == Form::Turns);
         let candidate = self.suite.b.clone().unwrap_or_default();
         let mut names = HashSet::new();
         let mut tests = Vec::new();
@@ -270,8 +305,8 @@ impl Drafts<'_> {
             let sizes: Vec<_> = typed.sizes.iter().map(suite::Size::to_string).collect();
             words.extend(["-s".into(), sizes.join(",").into()]);
         }
-        // Neither what is recorded nor what is held to itself is held to anything else.
-        if !matches!(self.form, None | Some(Form::SelfTest)) {
+        // What is held to itself is held to nothing else.
+        if self.form != Form::SelfTest {
             words.extend(typed.limits.iter().flat_map(|limit| ["--limit".into(), limit.into()]));
         }
         let names = |option: &str| words.iter().any(|word| word == option);

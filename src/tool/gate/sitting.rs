@@ -1,7 +1,6 @@
 //! One sitting: runs of every test, each a process of its own, one after the other, in turns where there are two arms.
 
 use std::collections::HashSet;
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -15,6 +14,7 @@ use crate::gate::document::ArmRecord;
 use crate::gate::recorded::{Recorded, Refusal};
 use crate::gate::sample::Runs;
 use crate::host::MachineMeter;
+use crate::report::Target;
 use crate::result::LimitResult;
 use crate::suite;
 use crate::tool::sibling;
@@ -32,7 +32,8 @@ pub struct Sitting<'a> {
     pub order: Vec<Arm>,
     busy: [Busy; 2],
     said: HashSet<String>,
-    count: usize,
+    /// Number of the last run.
+    pub count: usize,
     /// Never touched while something is measured.
     bar: ProgressBar,
 }
@@ -59,8 +60,9 @@ struct Busy {
 }
 
 impl<'a> Sitting<'a> {
-    /// One in which nothing was measured yet. With a directory, which exists, every document is kept there.
-    pub fn new(plan: &'a Plan, directory: Option<&Path>, signalled: &'a AtomicBool) -> Self {
+    /// One in which nothing was measured yet, and whose runs are numbered from one after `count`. With a directory, which
+    /// exists, every document is kept there.
+    pub fn new(plan: &'a Plan, directory: Option<&Path>, signalled: &'a AtomicBool, count: usize) -> Self {
         Self {
             plan,
             signalled,
@@ -69,7 +71,7 @@ impl<'a> Sitting<'a> {
             order: Vec::new(),
             busy: [Busy::default(); 2],
             said: HashSet::new(),
-            count: 0,
+            count,
             bar: suite::progress(),
         }
     }
@@ -110,6 +112,7 @@ impl<'a> Sitting<'a> {
             Err(error) if matches!(error.kind, Kind::Usage | Kind::Interrupted) => return Err(error),
             Err(error) => {
                 self.say(&format!("{name}: {error}"));
+                error.remedy.iter().for_each(|remedy| self.say(&format!("  try: {remedy}")));
                 self.tests[test].error = Some(error);
                 return Ok(());
             }
@@ -157,14 +160,9 @@ impl<'a> Sitting<'a> {
     }
 }
 
-/// Writes a document, and gives its name.
+/// Writes a document whole or not at all, and gives its name.
 fn keep(path: &Path, text: &str) -> Result<String> {
-    let shown = path.display().to_string();
-    match fs::write(path, text) {
-        Ok(()) => Ok(shown),
-        Err(error) => Err(Error::failed(Step::Output, format!("cannot write {shown}: {error}"))
-            .with_remedy("make room, or name another directory")),
-    }
+    Target::Path(path.into()).write(text.as_bytes()).map(|()| path.display().to_string())
 }
 
 /// A name that is one of a file on any system.

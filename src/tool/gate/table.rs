@@ -59,6 +59,7 @@ fn header(gate: &Gate) -> String {
         (Form::Turns, _) => "baseline and candidate in turns".to_owned(),
         (Form::Sittings, _) => format!("against {}", counted(gate.sittings.len(), "stored sitting")),
         (Form::Limits, _) => "limits".to_owned(),
+        (Form::Record, _) => "a sitting that is recorded".to_owned(),
         (Form::SelfTest, None) => "the candidate against itself".to_owned(),
         (Form::SelfTest, Some(found)) => {
             format!("the candidate against itself, {}, the worst shown", counted(found.rounds, "round"))
@@ -222,7 +223,7 @@ pub fn preview(plan: &Plan) -> String {
         }
     }
     out += &match plan.form {
-        Some(Form::Turns | Form::SelfTest) => {
+        Form::Turns | Form::SelfTest => {
             format!("each {} to {} times an arm\n", plan.first_look, plan.last_look)
         }
         _ => format!("each {} times\n", plan.runs),

@@ -1,0 +1,67 @@
+//! A candidate that was measured already: a directory of documents, as a sitting is.
+
+use std::path::Path;
+
+use super::baseline::Baseline;
+use super::plan::Plan;
+use crate::error::{Error, Result};
+use crate::gate::compare::{Mismatch, Uncompared, beside};
+use crate::gate::sample::{Begun, Met, Runs};
+use crate::gate::series::{Asked, lacking};
+use crate::tool::compare;
+
+/// Runs of the candidate, and what of them is judged.
+#[derive(Debug)]
+pub struct Candidate {
+    /// When the first of them began, and its labels.
+    pub first: Option<Begun>,
+    /// Each test.
+    pub tests: Vec<(Asked, Runs)>,
+    /// What the latest stored sitting has and this has not.
+    pub lost: Vec<Mismatch>,
+}
+
+impl Candidate {
+    /// Reads it, before anything is held to anything.
+    ///
+    /// # Errors
+    /// A document is none or must not be trusted, a test does not measure a metric that was asked for, or it is one of the
+    /// stored sittings.
+    pub fn read(directory: &Path, plan: &Plan, baseline: &Baseline) -> Result<Self> {
+        let runs = compare::runs(directory.as_os_str())?.runs;
+        let itself = baseline.sittings.iter().find(|stored| stored.runs.shared_with(&runs) > 0);
+        if let Some(stored) = itself {
+            return Err(Error::usage(format!(
+                "the candidate {} has runs of the stored sitting {}: it would be held to itself",
+                directory.display(),
+                stored.facts.name
+            ))
+            .with_remedy("name another candidate, or move that sitting out of the baseline"));
+        }
+        let first = runs.first.clone();
+        let lost = lost(&runs, baseline, &plan.asked.allowed);
+        let tests = runs.into_tests().into_iter();
+        let tests = tests.map(|(name, runs)| Ok((plan.asked_of(&name, &runs)?, runs)));
+        Ok(Self { first, tests: tests.collect::<Result<_>>()?, lost })
+    }
+}
+
+/// What the latest sitting has that the candidate has not, a field for each test. One that was not measured alike does not
+/// tell.
+fn lost(runs: &Runs, baseline: &Baseline, allowed: &[String]) -> Vec<Mismatch> {
+    let latest = baseline.sittings.iter().max_by_key(|stored| &stored.facts.started_at);
+    let Some(latest) = latest.map(|stored| &stored.runs) else { return Vec::new() };
+    let beside = beside(latest, runs, |field, _, _| allowed.iter().any(|name| *name == field.name));
+    if !beside.is_comparable() {
+        return Vec::new();
+    }
+    let lost: Vec<_> = beside.uncompared.iter().filter(|lone| lone.in_a).collect();
+    let of_test = |of: &[&Uncompared]| {
+        let met = |id: &Option<String>| Met {
+            value: id.clone().unwrap_or_else(|| "all of it".into()),
+            file: latest.tests.first().map(|test| test.first_file.clone()).unwrap_or_default(),
+        };
+        lacking(&of[0].test, of.iter().map(|lone| met(&lone.id)).collect(), allowed)
+    };
+    lost.chunk_by(|one, other| one.test == other.test).filter_map(of_test).collect()
+}
