@@ -253,7 +253,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub max_memory: Option<u64>,
 
-    /// Refuse tests that measure for longer in all, and those of a count of messages; end what goes on for much longer
+    /// Refuse tests that warm up and measure for longer in all, and those of a count of messages; cut off what takes longer
+    /// than twice that and 30 s
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub max_duration: Option<Duration>,
 

@@ -1,8 +1,9 @@
 //! The control connection of a run, once both ends know each other.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nix::poll::PollFlags;
@@ -45,6 +46,29 @@ pub struct Control {
     decoder: Decoder,
     /// Nothing more can be sent: a frame went out in part, or this end said its last word.
     finished: bool,
+    /// Why another thread of this end has cut it off.
+    cut: Arc<OnceLock<Error>>,
+}
+
+/// What ends a connection from another thread than the one that speaks over it.
+#[derive(Debug)]
+pub struct Tether {
+    stream: TcpStream,
+    cut: Arc<OnceLock<Error>>,
+}
+
+impl Tether {
+    /// Whoever waits for the peer gets this error in place of what it waits for, and can tell the peer.
+    pub fn cut(&self, why: Error) {
+        let _ = self.cut.set(why);
+        // Every wait for the peer ends with this, and what is sent still goes out: `shutdown(2)`.
+        let _ = self.stream.shutdown(Shutdown::Read);
+    }
+
+    /// Ends the connection at once, also for who writes to a peer that does not read.
+    pub fn end(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
 }
 
 impl Control {
@@ -66,7 +90,8 @@ impl Control {
         socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
         let (peer, local) = (canonical(peer), canonical(stream.local_addr()?));
         let decoder = Decoder::new(MAX_FRAME);
-        Ok(Self { stream, side, peer, local, step: Step::Hello, stop, decoder, finished: false })
+        let cut = Arc::default();
+        Ok(Self { stream, side, peer, local, step: Step::Hello, stop, decoder, finished: false, cut })
     }
 
     /// Gives up the frames: what a data connection is after its welcome. Blocking, without the keepalive and user
@@ -113,12 +138,12 @@ impl Control {
         self.side
     }
 
-    /// What ends this connection from another thread, whatever goes over it: `shutdown(2)`.
+    /// What ends this connection from another thread, whatever goes over it.
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn tether(&self) -> std::io::Result<TcpStream> {
-        self.stream.try_clone()
+    pub fn tether(&self) -> std::io::Result<Tether> {
+        Ok(Tether { stream: self.stream.try_clone()?, cut: self.cut.clone() })
     }
 
     /// Address of the other end; an IPv4 address that came through an IPv6 socket is shown as IPv4.
@@ -218,6 +243,10 @@ impl Control {
     /// Gives the peer time to read this end's last word and to close first: closing with bytes unread resets the
     /// connection and may lose what was just sent.
     pub fn let_read(&mut self, time: Duration) {
+        if self.cut.get().is_some() {
+            // Its read half is shut, so that there is nothing to await but time.
+            return std::thread::sleep(time);
+        }
         let limit = Limit::after(time, None);
         while frame::read(&self.stream, &mut self.decoder, &limit).is_ok() {}
     }
@@ -226,7 +255,7 @@ impl Control {
     fn say_last(&mut self, error: &Error, limit: &Limit<'_>) -> bool {
         let sent = self.send_within(&Envelope::<()>::Error(error.clone()), limit);
         self.finished = true;
-        sent.is_ok() && self.stream.shutdown(std::net::Shutdown::Write).is_ok()
+        sent.is_ok() && self.stream.shutdown(Shutdown::Write).is_ok()
     }
 
     /// Waits until there is something to receive, an error or the end of the connection included. False when
@@ -257,6 +286,10 @@ impl Control {
     }
 
     pub(super) fn recv_within<T: DeserializeOwned>(&mut self, what: &str, limit: &Limit<'_>) -> Result<T> {
+        // A peer that keeps sending would otherwise never be found silent.
+        if let Some(why) = self.cut.get() {
+            return Err(why.clone());
+        }
         let body = frame::read(&self.stream, &mut self.decoder, limit)
             .map_err(|fault| self.explain(fault, what, limit))?;
         match serde_json::from_slice::<Envelope<T>>(&body) {
@@ -280,6 +313,9 @@ impl Control {
     }
 
     fn explain(&self, fault: Fault, what: &str, limit: &Limit<'_>) -> Error {
+        if let Some(why) = self.cut.get() {
+            return why.clone();
+        }
         let (peer, waited) = (self.peer, format_duration(limit.waited()));
         match fault {
             Fault::Stopped => Error::interrupted(self.step),

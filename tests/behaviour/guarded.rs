@@ -100,7 +100,9 @@ fn a_server_keeps_its_own_limits() {
             .says(&["peer: ", says, "try: "]);
     };
     refused("send_lat", "-D 1 -s 64,8k", "messages of up to 4 KiB, not 8 KiB");
-    refused("send_lat", "-D 1 -s 64,128,256", "tests of up to 2 s, not 3 s");
+    refused("send_lat", "-D 1 -s 64,128,256", "up to 2 s, not 3.3 s: 3 x 1.1 s, of which 0.1 s is warm-up");
+    refused("send_lat", "-D 1 --warm-up 90", "not 91 s: 1 x 91 s, of which 90 s is warm-up");
+    refused("send_lat", "-D 1 --compare-wait", "not 2.2 s: 2 x 1.1 s");
     refused("send_lat", "-n 100", "a count of messages tells no time");
     refused("write_bw", "-D 1 -s 4k -q 5", "up to 4 queue pairs, not 5");
     refused("write_bw", "-D 1 -s 4k --buffers 1000", "up to 1 MiB for its buffers");
