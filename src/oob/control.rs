@@ -44,6 +44,8 @@ pub struct Control {
     step: Step,
     stop: Option<&'static AtomicBool>,
     decoder: Decoder,
+    /// The first message, or what came in its place, if it has come before anybody waited for it.
+    heard: Option<Result<Vec<u8>, Fault>>,
     /// Nothing more can be sent: a frame went out in part, or this end said its last word.
     finished: bool,
     /// Why another thread of this end has cut it off.
@@ -91,7 +93,18 @@ impl Control {
         let (peer, local) = (canonical(peer), canonical(stream.local_addr()?));
         let decoder = Decoder::new(MAX_FRAME);
         let cut = Arc::default();
-        Ok(Self { stream, side, peer, local, step: Step::Hello, stop, decoder, finished: false, cut })
+        Ok(Self {
+            stream,
+            side,
+            peer,
+            local,
+            step: Step::Hello,
+            stop,
+            decoder,
+            heard: None,
+            finished: false,
+            cut,
+        })
     }
 
     /// Gives up the frames: what a data connection is after its welcome. Blocking, without the keepalive and user
@@ -131,6 +144,29 @@ impl Control {
     /// right for the last exchange of an interrupted run.
     pub fn set_stop(&mut self, stop: Option<&'static AtomicBool>) {
         self.stop = stop;
+    }
+
+    /// Whether a wait for the first message would end at once: it has come, or will not come any more. Until it has, no more
+    /// of it is kept than `limit` bytes.
+    pub(super) fn has_first(&mut self, limit: usize) -> bool {
+        if self.heard.is_none() {
+            self.decoder.limit_to(limit);
+            let heard = frame::read(&self.stream, &mut self.decoder, &Limit::after(Duration::ZERO, None));
+            if let Err(Fault::TimedOut { .. }) = heard {
+                return false;
+            }
+            self.decoder.limit_to(MAX_FRAME);
+            self.heard = Some(heard);
+        }
+        true
+    }
+
+    /// The next frame.
+    fn next_frame(&mut self, limit: &Limit<'_>) -> Result<Vec<u8>, Fault> {
+        match self.heard.take() {
+            Some(heard) => heard,
+            None => frame::read(&self.stream, &mut self.decoder, limit),
+        }
     }
 
     /// Which end this is.
@@ -248,7 +284,7 @@ impl Control {
             return std::thread::sleep(time);
         }
         let limit = Limit::after(time, None);
-        while frame::read(&self.stream, &mut self.decoder, &limit).is_ok() {}
+        while self.next_frame(&limit).is_ok() {}
     }
 
     /// Whether it went out.
@@ -264,6 +300,9 @@ impl Control {
     /// # Errors
     /// The stop flag was set, or `poll(2)` failed.
     pub fn wait_readable(&self, timeout: Duration) -> Result<bool> {
+        if self.heard.is_some() {
+            return Ok(true);
+        }
         match Limit::after(timeout, self.stop).wait_for(&self.stream, PollFlags::POLLIN) {
             Ok(Wake::Ready) => Ok(true),
             Ok(Wake::TimedOut) => Ok(false),
@@ -290,8 +329,7 @@ impl Control {
         if let Some(why) = self.cut.get() {
             return Err(why.clone());
         }
-        let body = frame::read(&self.stream, &mut self.decoder, limit)
-            .map_err(|fault| self.explain(fault, what, limit))?;
+        let body = self.next_frame(limit).map_err(|fault| self.explain(fault, what, limit))?;
         match serde_json::from_slice::<Envelope<T>>(&body) {
             Ok(Envelope::Ok(message)) => Ok(message),
             Ok(Envelope::Error(error)) => Err(from_peer(error)),
@@ -304,7 +342,7 @@ impl Control {
     /// The peer's error, when one lies in the receive buffer.
     fn said_already(&mut self) -> Option<Error> {
         let limit = Limit::after(Duration::ZERO, None);
-        while let Ok(body) = frame::read(&self.stream, &mut self.decoder, &limit) {
+        while let Ok(body) = self.next_frame(&limit) {
             if let Ok(Envelope::Error(error)) = serde_json::from_slice::<Envelope<IgnoredAny>>(&body) {
                 return Some(from_peer(error));
             }

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, gettid};
 
-use super::server::{Agreement, Entrance, ServerEnd, as_told, guard, say_where};
+use super::refusals::Refusals;
+use super::server::{Agreement, Entrance, FAREWELL, ServerEnd, as_told, guard, let_read, say_where};
 use super::{Process, client, ends};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
@@ -38,9 +39,6 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// How long the thread of a client that is cut off is given to tell it why.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-
-/// How long a refused client is given to read why.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How serving ended, for one client or for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +67,8 @@ pub fn serve(site: &Site, queues: bool, process: &Process<'_>) -> Result<Ending>
     drop(port);
     let listener = Listener::bind(site.bind, site.control_port, client::identity(&facts), guard(site)?)?;
     say_where(process, &listener);
-    let mut door = Door { listener, queues, process, waiting: VecDeque::new(), leaving: VecDeque::new() };
+    let (waiting, leaving) = (VecDeque::new(), VecDeque::new());
+    let mut door = Door { listener, queues, process, waiting, leaving, refusals: Refusals::default() };
     let shop = Shop { site, process, cores, door: gettid(), expected: door.listener.expected() };
     let outcome = std::thread::scope(|scope| door.keep(&shop, scope));
     door.close();
@@ -99,6 +98,7 @@ struct Door<'a> {
     waiting: VecDeque<Guest>,
     /// Refused, and kept until then so that they can read why.
     leaving: VecDeque<(Instant, Control)>,
+    refusals: Refusals,
 }
 
 /// A client that is being served.
@@ -203,7 +203,9 @@ impl Door<'_> {
                 renewal = Instant::now() + if self.queues { RENEW } else { GRACE };
             }
             let is_quiet = self.waiting.is_empty() && self.leaving.is_empty();
-            let deadline = (!is_quiet).then_some(renewal).into_iter().chain(leash).min();
+            self.refusals.sum_up(Instant::now(), self.process.observer);
+            let deadlines = (!is_quiet).then_some(renewal).into_iter().chain(leash);
+            let deadline = deadlines.chain(self.refusals.due()).min();
             let incoming = match &serving {
                 // The client's thread hears a signal, and ends.
                 Some(_) => self.listener.next_unless_rung(deadline)?,
@@ -220,6 +222,9 @@ impl Door<'_> {
                 // One that nobody waits for any more is closed.
                 Some(Incoming::Data { stream, .. }) => {
                     drop(serving.as_ref().map(|serving| serving.streams.send(stream)));
+                }
+                Some(Incoming::Refused { peer, reason }) => {
+                    self.refusals.tell(peer, &reason, self.process.observer);
                 }
                 Some(Incoming::Stray { peer, reason }) => {
                     self.process.observer.explain(&format!("ignored a connection: {peer} {reason}"));
@@ -319,8 +324,9 @@ impl Door<'_> {
         let mut all: Vec<Control> =
             waiting.chain(self.leaving.drain(..).map(|(_, control)| control)).collect();
         all.iter_mut().for_each(|control| control.part(&stopped));
-        let end = Instant::now() + FAREWELL;
-        all.iter_mut().for_each(|control| control.let_read(end.saturating_duration_since(Instant::now())));
+        all.extend(self.listener.dismiss(&stopped));
+        let_read(&mut all);
+        self.refusals.end(self.process.observer);
     }
 }
 
