@@ -261,7 +261,11 @@ impl Listener {
     /// Who is to be served waits until it has said what for.
     fn take(&mut self, incoming: Incoming) {
         match (incoming, self.guard.patience) {
-            (Incoming::Control { control, hello }, Some(patience)) => {
+            (Incoming::Control { mut control, hello }, Some(patience)) => {
+                // Those who have spoken push nobody out, however many come at once.
+                if control.has_first(MAX_FIRST) {
+                    return self.ready.push_back(Incoming::Control { control, hello });
+                }
                 if self.silent.len() >= MOST_SILENT
                     && let Some(oldest) = self.silent.pop_front()
                 {

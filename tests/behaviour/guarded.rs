@@ -164,5 +164,6 @@ fn ten_thousand_strangers_leave_it_serving() {
     start(port, "").finish().exits(0);
     server.wait_for("as few descriptors as before", |server| (descriptors(server) <= before).then_some(()));
     server.signal(Signal::SIGTERM);
-    server.finish().exits(0);
+    let ended = server.finish().exits(0);
+    assert!(ended.stderr.lines().count() < 20, "no line for each of them: {}", ended.stderr);
 }

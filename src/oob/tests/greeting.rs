@@ -282,6 +282,23 @@ fn a_client_that_does_not_say_what_it_wants_lets_others_go_first_and_is_told() {
 }
 
 #[test]
+fn who_has_spoken_pushes_out_nobody_who_has_not() {
+    let (mut listener, address) = guarded(Guard { patience: Some(LONG), ..Guard::default() });
+    let hello = hello_frame(r#"{"ok":{"identity":{"tool":"0","boot_id":null},"purpose":{"run":{}}}}"#);
+    let come = |more: &[u8]| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&[&hello[..], more].concat()).unwrap();
+        stream
+    };
+    let _silent = come(b"");
+    let soon = Some(Instant::now() + Duration::from_millis(50));
+    assert!(listener.next(soon, &AtomicBool::new(false)).unwrap().is_none());
+    let _clients: Vec<TcpStream> = (0..100).map(|_| come(b"\0\0\0\x02\"\"")).collect();
+    (0..100).for_each(|_| assert!(matches!(next(&mut listener), Incoming::Control { .. })));
+    assert_eq!(listener.dismiss(&Error::failed(crate::error::Step::Plan, "over")).len(), 1);
+}
+
+#[test]
 fn patience_has_an_end_and_a_first_message_a_longest() {
     let (mut listener, address) =
         guarded(Guard { patience: Some(Duration::from_millis(50)), ..Guard::default() });
