@@ -63,10 +63,62 @@ pub struct ReachArgs {
     pub connect_timeout: Duration,
 }
 
-/// An address alone is a prefix of its whole length.
+/// An address alone is a prefix of its whole length. `::ffff:10.7.0.1` is the IPv4 address in it.
 fn parse_prefix(text: &str) -> Result<IpNet, String> {
-    let address = text.parse::<IpAddr>().map(IpNet::from);
-    address.or_else(|_| text.parse()).map_err(|_| {
-        format!("'{text}' is not an address or a prefix: write it as in 10.7.0.0/16, fd00::/8 or 10.7.0.1")
-    })
+    let prefix = match text.parse::<IpAddr>() {
+        Ok(address) => IpNet::from(address.to_canonical()),
+        Err(_) => text.parse::<IpNet>().map(canonical).map_err(|_| {
+            format!(
+                "'{text}' is not an address or a prefix: write it as in 10.7.0.0/16, fd00::/8 or 10.7.0.1"
+            )
+        })?,
+    };
+    match prefix.trunc() {
+        network if network == prefix => Ok(prefix),
+        network => Err(format!(
+            "'{text}' has an address within a network: write {network} for all of that, or {} for the one address",
+            prefix.addr()
+        )),
+    }
+}
+
+/// A prefix of IPv4 addresses as a socket of both families shows them is one of IPv4.
+fn canonical(prefix: IpNet) -> IpNet {
+    match prefix.addr().to_canonical() {
+        IpAddr::V4(address) if prefix.addr().is_ipv6() && prefix.prefix_len() >= 96 => {
+            IpNet::new(address.into(), prefix.prefix_len() - 96).unwrap_or(prefix)
+        }
+        _ => prefix,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_a_network_of_the_family_that_clients_have() {
+        let read = |text: &str| parse_prefix(text).map(|prefix| prefix.to_string());
+        for (text, expected) in [
+            ("10.7.0.1", "10.7.0.1/32"),
+            ("10.7.0.0/16", "10.7.0.0/16"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("::ffff:10.7.0.1", "10.7.0.1/32"),
+            ("::ffff:10.7.0.0/112", "10.7.0.0/16"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("fd00::/8", "fd00::/8"),
+            ("::/0", "::/0"),
+        ] {
+            assert_eq!(read(text).as_deref(), Ok(expected));
+        }
+        for (text, network) in [
+            ("10.0.0.5/8", "write 10.0.0.0/8 for all of that, or 10.0.0.5 for the one address"),
+            ("::ffff:10.0.0.5/104", "write 10.0.0.0/8 for"),
+            ("fd00::1/8", "write fd00::/8 for"),
+            ("::ffff:10.0.0.5/64", "write ::/64 for"),
+        ] {
+            assert!(read(text).is_err_and(|why| why.contains(network)), "{text}: {:?}", read(text));
+        }
+        assert!(read("10.7.0.0/33").is_err() && read("").is_err());
+    }
 }

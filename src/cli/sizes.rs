@@ -54,6 +54,14 @@ impl FromStr for SizeSpec {
     }
 }
 
+/// A most of 0 would refuse every test.
+pub(super) fn parse_positive_size(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("would refuse every test: name a larger one, or leave the option away".into()),
+        size => Ok(size),
+    }
+}
+
 fn parse_one(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         0 => Err("a message has at least 1 byte".into()),

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use super::EndpointArgs;
 use super::durations::parse_positive_duration;
 pub use super::gate::{GateArgs, GateArms, GateMeasuring, GateOutput};
-use crate::units::parse_size;
+use super::sizes::parse_positive_size;
 
 /// The options of `verbmark`.
 #[derive(Debug, Clone, Parser)]
@@ -151,6 +151,10 @@ pub struct ExplainArgs {
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
 
+    /// Secret that the server must know, too: a file of 16 bytes or more, with the same content at both ends
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+
     /// How long each size is measured each way; CPU time by bytes takes five times half of it
     #[arg(short = 'D', long, value_name = "TIME", default_value = "300ms", value_parser = parse_positive_duration)]
     pub duration: Duration,
@@ -246,14 +250,15 @@ pub struct ServeArgs {
     pub no_queue: bool,
 
     /// Refuse tests with larger messages
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_positive_size)]
     pub max_size: Option<u64>,
 
     /// Refuse tests whose buffers take more memory at this end
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_positive_size)]
     pub max_memory: Option<u64>,
 
-    /// Refuse tests that measure for longer in all, and those of a count of messages; end what goes on for much longer
+    /// Refuse tests that warm up and measure for longer in all, and those of a count of messages; cut off what takes longer
+    /// than twice that and 30 s
     #[arg(long, value_name = "TIME", value_parser = parse_positive_duration)]
     pub max_duration: Option<Duration>,
 

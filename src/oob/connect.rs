@@ -70,8 +70,10 @@ pub fn connect(target: &Target<'_>, identity: &Identity) -> Result<(Control, Wel
         match (&welcome.challenge, target.secret) {
             (None, None) => {}
             (Some(asked), Some(secret)) => know_each_other(&mut control, secret, asked, &limit)?,
-            (Some(_), None) => return Err(Attempt::Fatal(no_secret(server))),
-            (None, Some(_)) => return Err(Attempt::Fatal(not_asked(server))),
+            (Some(_), None) => return Err(give_up(control, "it was given no secret", no_secret(server))),
+            (None, Some(_)) => {
+                return Err(give_up(control, "it wants a server that asks for a secret", not_asked(server)));
+            }
         }
         Ok((control, welcome))
     })
@@ -88,6 +90,12 @@ fn know_each_other(control: &mut Control, secret: &Secret, asked: &Token, limit:
     }
     Err(Error::failed(Step::Hello, "the server does not know the secret of --secret-file")
         .with_remedy("give both ends a file of the same content"))
+}
+
+/// Tells the server why this end leaves it, for its log.
+fn give_up(mut control: Control, why: &str, error: Error) -> Attempt {
+    control.part(&Error::failed(Step::Hello, why));
+    Attempt::Fatal(error)
 }
 
 fn no_secret(server: SocketAddr) -> Error {

@@ -1,8 +1,9 @@
 //! The control connection of a run, once both ends know each other.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nix::poll::PollFlags;
@@ -43,8 +44,33 @@ pub struct Control {
     step: Step,
     stop: Option<&'static AtomicBool>,
     decoder: Decoder,
+    /// The first message, or what came in its place, if it has come before anybody waited for it.
+    heard: Option<Result<Vec<u8>, Fault>>,
     /// Nothing more can be sent: a frame went out in part, or this end said its last word.
     finished: bool,
+    /// Why another thread of this end has cut it off.
+    cut: Arc<OnceLock<Error>>,
+}
+
+/// What ends a connection from another thread than the one that speaks over it.
+#[derive(Debug)]
+pub struct Tether {
+    stream: TcpStream,
+    cut: Arc<OnceLock<Error>>,
+}
+
+impl Tether {
+    /// Whoever waits for the peer gets this error in place of what it waits for, and can tell the peer.
+    pub fn cut(&self, why: Error) {
+        let _ = self.cut.set(why);
+        // Every wait for the peer ends with this, and what is sent still goes out: `shutdown(2)`.
+        let _ = self.stream.shutdown(Shutdown::Read);
+    }
+
+    /// Ends the connection at once, also for who writes to a peer that does not read.
+    pub fn end(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
 }
 
 impl Control {
@@ -66,7 +92,19 @@ impl Control {
         socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
         let (peer, local) = (canonical(peer), canonical(stream.local_addr()?));
         let decoder = Decoder::new(MAX_FRAME);
-        Ok(Self { stream, side, peer, local, step: Step::Hello, stop, decoder, finished: false })
+        let cut = Arc::default();
+        Ok(Self {
+            stream,
+            side,
+            peer,
+            local,
+            step: Step::Hello,
+            stop,
+            decoder,
+            heard: None,
+            finished: false,
+            cut,
+        })
     }
 
     /// Gives up the frames: what a data connection is after its welcome. Blocking, without the keepalive and user
@@ -108,17 +146,40 @@ impl Control {
         self.stop = stop;
     }
 
+    /// Whether a wait for the first message would end at once: it has come, or will not come any more. Until it has, no more
+    /// of it is kept than `limit` bytes.
+    pub(super) fn has_first(&mut self, limit: usize) -> bool {
+        if self.heard.is_none() {
+            self.decoder.limit_to(limit);
+            let heard = frame::read(&self.stream, &mut self.decoder, &Limit::after(Duration::ZERO, None));
+            if let Err(Fault::TimedOut { .. }) = heard {
+                return false;
+            }
+            self.decoder.limit_to(MAX_FRAME);
+            self.heard = Some(heard);
+        }
+        true
+    }
+
+    /// The next frame.
+    fn next_frame(&mut self, limit: &Limit<'_>) -> Result<Vec<u8>, Fault> {
+        match self.heard.take() {
+            Some(heard) => heard,
+            None => frame::read(&self.stream, &mut self.decoder, limit),
+        }
+    }
+
     /// Which end this is.
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// What ends this connection from another thread, whatever goes over it: `shutdown(2)`.
+    /// What ends this connection from another thread, whatever goes over it.
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn tether(&self) -> std::io::Result<TcpStream> {
-        self.stream.try_clone()
+    pub fn tether(&self) -> std::io::Result<Tether> {
+        Ok(Tether { stream: self.stream.try_clone()?, cut: self.cut.clone() })
     }
 
     /// Address of the other end; an IPv4 address that came through an IPv6 socket is shown as IPv4.
@@ -218,15 +279,19 @@ impl Control {
     /// Gives the peer time to read this end's last word and to close first: closing with bytes unread resets the
     /// connection and may lose what was just sent.
     pub fn let_read(&mut self, time: Duration) {
+        if self.cut.get().is_some() {
+            // Its read half is shut, so that there is nothing to await but time.
+            return std::thread::sleep(time);
+        }
         let limit = Limit::after(time, None);
-        while frame::read(&self.stream, &mut self.decoder, &limit).is_ok() {}
+        while self.next_frame(&limit).is_ok() {}
     }
 
     /// Whether it went out.
     fn say_last(&mut self, error: &Error, limit: &Limit<'_>) -> bool {
         let sent = self.send_within(&Envelope::<()>::Error(error.clone()), limit);
         self.finished = true;
-        sent.is_ok() && self.stream.shutdown(std::net::Shutdown::Write).is_ok()
+        sent.is_ok() && self.stream.shutdown(Shutdown::Write).is_ok()
     }
 
     /// Waits until there is something to receive, an error or the end of the connection included. False when
@@ -235,6 +300,9 @@ impl Control {
     /// # Errors
     /// The stop flag was set, or `poll(2)` failed.
     pub fn wait_readable(&self, timeout: Duration) -> Result<bool> {
+        if self.heard.is_some() {
+            return Ok(true);
+        }
         match Limit::after(timeout, self.stop).wait_for(&self.stream, PollFlags::POLLIN) {
             Ok(Wake::Ready) => Ok(true),
             Ok(Wake::TimedOut) => Ok(false),
@@ -257,8 +325,11 @@ impl Control {
     }
 
     pub(super) fn recv_within<T: DeserializeOwned>(&mut self, what: &str, limit: &Limit<'_>) -> Result<T> {
-        let body = frame::read(&self.stream, &mut self.decoder, limit)
-            .map_err(|fault| self.explain(fault, what, limit))?;
+        // A peer that keeps sending would otherwise never be found silent.
+        if let Some(why) = self.cut.get() {
+            return Err(why.clone());
+        }
+        let body = self.next_frame(limit).map_err(|fault| self.explain(fault, what, limit))?;
         match serde_json::from_slice::<Envelope<T>>(&body) {
             Ok(Envelope::Ok(message)) => Ok(message),
             Ok(Envelope::Error(error)) => Err(from_peer(error)),
@@ -271,7 +342,7 @@ impl Control {
     /// The peer's error, when one lies in the receive buffer.
     fn said_already(&mut self) -> Option<Error> {
         let limit = Limit::after(Duration::ZERO, None);
-        while let Ok(body) = frame::read(&self.stream, &mut self.decoder, &limit) {
+        while let Ok(body) = self.next_frame(&limit) {
             if let Ok(Envelope::Error(error)) = serde_json::from_slice::<Envelope<IgnoredAny>>(&body) {
                 return Some(from_peer(error));
             }
@@ -280,6 +351,9 @@ impl Control {
     }
 
     fn explain(&self, fault: Fault, what: &str, limit: &Limit<'_>) -> Error {
+        if let Some(why) = self.cut.get() {
+            return why.clone();
+        }
         let (peer, waited) = (self.peer, format_duration(limit.waited()));
         match fault {
             Fault::Stopped => Error::interrupted(self.step),

@@ -73,6 +73,11 @@ impl Decoder {
         Self { limit: limit.min(MAX_FRAME), header: [0; HEADER], have: 0, body: Vec::new() }
     }
 
+    /// From the next frame on refuses bodies longer than this.
+    pub(super) fn limit_to(&mut self, limit: usize) {
+        self.limit = limit.min(MAX_FRAME);
+    }
+
     /// Where the next bytes go; never empty.
     pub(super) fn space(&mut self) -> &mut [u8] {
         match self.have.checked_sub(HEADER) {

@@ -1,14 +1,14 @@
 //! One connection between `accept(2)` and its hello: who is it, and what does it want?
 
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 
 use super::frame::{self, Decoder, Fault};
 use super::messages::{Envelope, Hello, Identity, Purpose, Token, Welcome, misread, printable};
-use super::preamble::{self, PREAMBLE, PROTOCOL, Peer};
+use super::preamble::{self, LOOKS, PREAMBLE, PROTOCOL, Peer};
 use super::secret::{Proof, Secret};
 use super::wire::{Limit, Moved, read_once};
 use crate::error::{Error, Step};
@@ -24,6 +24,12 @@ const TO_READ_REFUSAL: Duration = Duration::from_secs(1);
 /// Longest hello taken; what a stranger can make this end hold is this, times the number of pending connections.
 const MAX_HELLO: usize = 4096;
 
+/// What mends a client that cannot make itself understood.
+const SAME: &str = "install the same version at both ends";
+
+/// What mends one that has another secret, or none.
+const SAME_SECRET: &str = "give both ends a file of the same content with --secret-file";
+
 /// Who may become a client.
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
@@ -31,6 +37,17 @@ pub struct Guard {
     pub secret: Option<Secret>,
     /// Where it must come from; anywhere if this is empty.
     pub allowed: Vec<IpNet>,
+    /// How long a client that was welcomed may take to send its first message, while others go first; `None` takes it
+    /// as it comes.
+    pub patience: Option<Duration>,
+}
+
+impl Guard {
+    /// An IPv4 address is the same one where it comes through a socket of both families, or is written as if it did.
+    pub(super) fn admits(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.allowed.is_empty() || self.allowed.iter().any(|prefix| prefix.contains(&address))
+    }
 }
 
 /// Whom a connection meets.
@@ -73,9 +90,13 @@ pub(super) enum Outcome {
     Wait,
     /// A client, who has been welcomed.
     Client(Hello),
-    /// Not a client of ours, for this reason; keep it until it is over.
+    /// A client that is refused, for this reason; keep it until it is over.
     Refused(String),
-    /// Not a client of ours, for this reason; drop it.
+    /// A client that did not do what is asked of one; drop it.
+    Failed(String),
+    /// No client, and told so; keep it until it is over.
+    Dismissed(String),
+    /// No client, for this reason; drop it.
     Stray(String),
     /// A refused one that is over; drop it.
     Over,
@@ -100,10 +121,14 @@ impl Greeting {
 
     /// Takes what has come, without waiting.
     pub(super) fn advance(&mut self, host: &Host<'_>) -> Outcome {
-        let allowed = &host.guard.allowed;
-        let is_allowed = allowed.is_empty() || allowed.iter().any(|prefix| prefix.contains(&self.peer.ip()));
-        if !is_allowed && !self.refused() {
-            return self.refuse("comes from an address that --allow does not name".to_owned());
+        if !self.refused() && !host.guard.admits(self.peer.ip()) {
+            let address = self.peer.ip();
+            return self.refuse(
+                "comes from an address that --allow does not name",
+                &format!(
+                    "come from another address with --bind, or ask who runs the server to allow {address}"
+                ),
+            );
         }
         loop {
             let mut waste = [0; 1024];
@@ -131,12 +156,12 @@ impl Greeting {
                         Outcome::Wait => {}
                         outcome => return outcome,
                     },
-                    Err(fault) => return self.refuse(format!("{fault} in place of its hello")),
+                    Err(fault) => return self.refuse(&format!("{fault} in place of its hello"), SAME),
                 },
                 State::Proof { decoder, .. } => match decoder.filled(count) {
                     Ok(None) => {}
                     Ok(Some(body)) => return self.proof(&body, host),
-                    Err(fault) => return self.refuse(format!("{fault} in place of its proof")),
+                    Err(fault) => return self.refuse(&format!("{fault} in place of its proof"), SAME),
                 },
                 // One piece at a time: a peer that sends without end must not hold up the others.
                 State::Refused if Instant::now() < self.deadline => return Outcome::Wait,
@@ -152,13 +177,16 @@ impl Greeting {
                 return Outcome::Stray(format!("gave up: {}", printable(&error.message, 200)));
             }
             Err(cause) => {
-                return self.refuse(format!("sent {} in place of its hello", misread(body, &cause)));
+                return self.refuse(&format!("sent {} in place of its hello", misread(body, &cause)), SAME);
             }
         };
         if let Purpose::Data { token } = &hello.purpose
             && Some(token) != host.expected
         {
-            return self.refuse("asked for a data connection of a run that is not under way here".to_owned());
+            return self.refuse(
+                "asked for a data connection of a run that is not under way here",
+                "run the test again; see that no other server has taken this one's address and port",
+            );
         }
         // The token of a data connection was given to who had proved it.
         let is_asked = host.guard.secret.is_some() && hello.purpose == Purpose::Run {};
@@ -183,13 +211,16 @@ impl Greeting {
         let proof = match serde_json::from_slice::<Envelope<Proof>>(body) {
             Ok(Envelope::Ok(proof)) => proof,
             Ok(Envelope::Error(error)) => {
-                return Outcome::Stray(format!("gave up: {}", printable(&error.message, 200)));
+                let why = printable(&error.message, 200);
+                return Outcome::Failed(format!("was asked for the secret and gave up: {why}"));
             }
             // What it sent may be anything, but not what is to be shown.
-            Err(_) => return self.refuse("did not prove that it knows the secret: --secret-file".to_owned()),
+            Err(_) => {
+                return self.refuse("did not prove that it knows the secret: --secret-file", SAME_SECRET);
+            }
         };
         if !secret.proves(Side::Client, &asked, &proof) {
-            return self.refuse("does not know the secret".to_owned());
+            return self.refuse("does not know the secret", SAME_SECRET);
         }
         match self.answer(&[], &Envelope::Ok(secret.prove(Side::Server, &proof.challenge, &asked))) {
             Ok(()) => Outcome::Client(hello),
@@ -200,8 +231,13 @@ impl Greeting {
     /// Someone who does not speak this version of this protocol. Only who speaks another one can understand an answer.
     fn not_ours(&mut self, peer: &Peer) -> Outcome {
         match peer {
+            Peer::OtherVersion(LOOKS) => match self.refuse("only looks who answers here", SAME) {
+                Outcome::Refused(reason) => Outcome::Dismissed(reason),
+                outcome => outcome,
+            },
             Peer::OtherVersion(theirs) => {
-                self.refuse(format!("speaks version {theirs} of the protocol, this end version {PROTOCOL}"))
+                let reason = format!("speaks version {theirs} of the protocol, this end version {PROTOCOL}");
+                self.refuse(&reason, SAME)
             }
             Peer::Perftest(version) => Outcome::Stray(format!(
                 "a perftest client (version {version}) connected; verbmark speaks its own protocol"
@@ -211,18 +247,18 @@ impl Greeting {
         }
     }
 
-    /// Says why in a frame, and keeps the connection for a moment so that it can be read.
-    fn refuse(&mut self, reason: String) -> Outcome {
-        let error = Error::failed(Step::Hello, format!("refused: the client {reason}"));
+    /// Says why in a frame, and what to do about it, and keeps the connection for a moment so that it can be read.
+    fn refuse(&mut self, reason: &str, remedy: &str) -> Outcome {
+        let error = Error::failed(Step::Hello, format!("refused: the client {reason}")).with_remedy(remedy);
         // After the welcome the preamble has been said.
         let first: &[&[u8]] = if matches!(self.state, State::Proof { .. }) { &[] } else { &[PREAMBLE] };
         if self.answer(first, &Envelope::<()>::Error(error)).is_err() {
-            return Outcome::Stray(reason);
+            return Outcome::Failed(reason.to_owned());
         }
         let _ = self.stream.shutdown(Shutdown::Write);
         self.state = State::Refused;
         self.deadline = Instant::now() + TO_READ_REFUSAL;
-        Outcome::Refused(reason)
+        Outcome::Refused(reason.to_owned())
     }
 
     /// What comes first and one frame: far below what an empty socket buffer takes at once, so this does not wait.
@@ -242,7 +278,7 @@ impl Greeting {
             State::Preamble(reader) => self.part(&reader.ended(), &format!("and nothing more for {waited}")),
             State::Hello(_) => Outcome::Stray(format!("did not complete its hello within {waited}")),
             State::Proof { .. } => {
-                Outcome::Stray(format!("did not prove that it knows the secret within {waited}"))
+                Outcome::Failed(format!("did not prove that it knows the secret within {waited}"))
             }
             State::Refused => Outcome::Over,
         }
@@ -253,7 +289,7 @@ impl Greeting {
             State::Preamble(reader) if !reader.started() => Outcome::Stray(format!("{fault} without a word")),
             State::Preamble(reader) => self.part(&reader.ended(), &format!("and {fault}")),
             State::Hello(_) => Outcome::Stray(format!("{fault} in the middle of its hello")),
-            State::Proof { .. } => Outcome::Stray(format!("{fault} when it was asked for the secret")),
+            State::Proof { .. } => Outcome::Failed(format!("{fault} when it was asked for the secret")),
             State::Refused => Outcome::Over,
         }
     }

@@ -23,9 +23,16 @@ use super::messages::{Hello, Identity, Purpose, Token};
 use super::wire::{Limit, Wake};
 use crate::error::{Error, Result, Step};
 use crate::plan::Side;
+use crate::units::format_duration;
 
 /// Most connections that have not said hello; one more and the oldest is dropped.
 const MOST_PENDING: usize = 64;
+
+/// Most clients that have said hello and not yet what they want; one more and the oldest is dropped.
+const MOST_SILENT: usize = 64;
+
+/// Longest first message of a client: it names a core for each of its threads.
+const MAX_FIRST: usize = 16 << 10;
 
 /// Connections the kernel completes while nobody waits here; it caps this at `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
@@ -36,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// What came to the port.
 #[derive(Debug)]
 pub enum Incoming {
-    /// A client that wants a run; it has been welcomed.
+    /// A client that wants a run; it has been welcomed, and with a [`Guard`] that is patient its first message is here.
     Control {
         /// Its connection.
         control: Control,
@@ -49,6 +56,13 @@ pub enum Incoming {
         stream: TcpStream,
         /// The token it showed.
         token: Token,
+    },
+    /// A client that was refused, or that did not do what is asked of one.
+    Refused {
+        /// Who it was.
+        peer: SocketAddr,
+        /// What it did, to follow its address in a line.
+        reason: String,
     },
     /// Something else, which is no concern of a run: a probe, garbage, silence, another protocol.
     Stray {
@@ -85,6 +99,14 @@ impl Drop for Bell {
     }
 }
 
+/// A client that was welcomed, and whose first message is awaited until then.
+#[derive(Debug)]
+struct Silent {
+    control: Control,
+    hello: Hello,
+    until: Instant,
+}
+
 /// A port that clients connect to.
 #[derive(Debug)]
 pub struct Listener {
@@ -97,6 +119,8 @@ pub struct Listener {
     rung: Arc<EventFd>,
     /// Oldest first.
     pending: VecDeque<Greeting>,
+    /// Oldest first.
+    silent: VecDeque<Silent>,
     ready: VecDeque<Incoming>,
 }
 
@@ -122,11 +146,12 @@ impl Listener {
             }
         };
         let (socket, local) = socket.map_err(|(address, cause)| explain(address, port, &cause))?;
-        let (pending, ready) = (VecDeque::new(), VecDeque::new());
+        let (pending, silent, ready) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         let expected = Expected::default();
         let rung = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|e| Error::failed(Step::Listen, format!("eventfd: {e}")))?;
-        Ok(Self { socket, local, identity, guard, expected, rung: Arc::new(rung), pending, ready })
+        let rung = Arc::new(rung);
+        Ok(Self { socket, local, identity, guard, expected, rung, pending, silent, ready })
     }
 
     /// The address listened on; `[::]` stands for all addresses of both families.
@@ -171,14 +196,16 @@ impl Listener {
             if let Some(incoming) = self.ready.pop_front() {
                 return Ok(Some(incoming));
             }
-            let greeting = self.pending.iter().map(Greeting::deadline).min();
-            let first = greeting.map_or(*limit, |deadline| limit.at_most(deadline));
+            let deadlines = self.pending.iter().map(Greeting::deadline);
+            let first = deadlines.chain(self.silent.iter().map(|silent| silent.until)).min();
+            let first = first.map_or(*limit, |deadline| limit.at_most(deadline));
             if self.wait(&first).map_err(wrap)? == Wake::Stopped {
                 return Err(Error::interrupted(Step::Listen));
             }
             // Also when nothing came: a greeting whose time is up finds out itself.
             self.greet();
             self.accept().map_err(wrap)?;
+            self.hear_out();
             if self.ready.is_empty() && (self.was_rung() || limit.left().is_zero()) {
                 return Ok(None);
             }
@@ -187,7 +214,8 @@ impl Listener {
 
     fn wait(&self, limit: &Limit<'_>) -> io::Result<Wake> {
         let streams = self.pending.iter().map(|greeting| greeting.stream.as_fd());
-        let all = [self.socket.as_fd(), self.rung.as_fd()].into_iter().chain(streams);
+        let silent = self.silent.iter().map(|silent| silent.control.as_fd());
+        let all = [self.socket.as_fd(), self.rung.as_fd()].into_iter().chain(streams).chain(silent);
         let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         limit.wait(&mut fds)
     }
@@ -212,17 +240,73 @@ impl Listener {
             Outcome::Wait => self.pending.push_back(greeting),
             Outcome::Over => {}
             Outcome::Stray(reason) => self.ready.push_back(Incoming::Stray { peer, reason }),
-            Outcome::Refused(reason) => {
+            Outcome::Failed(reason) => self.ready.push_back(Incoming::Refused { peer, reason }),
+            Outcome::Dismissed(reason) => {
                 self.ready.push_back(Incoming::Stray { peer, reason });
                 self.pending.push_back(greeting);
             }
+            Outcome::Refused(reason) => {
+                self.ready.push_back(Incoming::Refused { peer, reason });
+                self.pending.push_back(greeting);
+            }
             Outcome::Client(hello) => {
-                self.ready.push_back(admit(greeting.stream, peer, hello).unwrap_or_else(|e| {
-                    // The peer is gone already; what is asked of the socket cannot fail otherwise.
-                    Incoming::Stray { peer, reason: format!("went away: {e}") }
-                }))
+                // The peer is gone already; what is asked of the socket cannot fail otherwise.
+                let incoming = admit(greeting.stream, peer, hello)
+                    .unwrap_or_else(|e| Incoming::Stray { peer, reason: format!("went away: {e}") });
+                self.take(incoming);
             }
         }
+    }
+
+    /// Who is to be served waits until it has said what for.
+    fn take(&mut self, incoming: Incoming) {
+        match (incoming, self.guard.patience) {
+            (Incoming::Control { mut control, hello }, Some(patience)) => {
+                // Those who have spoken push nobody out, however many come at once.
+                if control.has_first(MAX_FIRST) {
+                    return self.ready.push_back(Incoming::Control { control, hello });
+                }
+                if self.silent.len() >= MOST_SILENT
+                    && let Some(oldest) = self.silent.pop_front()
+                {
+                    let reason = format!("did not say what it wants while {MOST_SILENT} others came");
+                    self.give_up(oldest, reason);
+                }
+                self.silent.push_back(Silent { control, hello, until: Instant::now() + patience });
+            }
+            (incoming, _) => self.ready.push_back(incoming),
+        }
+    }
+
+    /// Lets every client go on that has said what it wants, or whose time is up.
+    fn hear_out(&mut self) {
+        for mut silent in std::mem::take(&mut self.silent) {
+            if silent.control.has_first(MAX_FIRST) {
+                let Silent { control, hello, .. } = silent;
+                self.ready.push_back(Incoming::Control { control, hello });
+            } else if silent.until <= Instant::now() {
+                let patience = format_duration(self.guard.patience.unwrap_or_default());
+                self.give_up(silent, format!("did not say what it wants within {patience}"));
+            } else {
+                self.silent.push_back(silent);
+            }
+        }
+    }
+
+    fn give_up(&mut self, mut silent: Silent, reason: String) {
+        let error = Error::failed(Step::Plan, format!("refused: the client {reason}"));
+        silent
+            .control
+            .part(&error.with_remedy("run it again; see that the network between the ends delivers"));
+        self.ready.push_back(Incoming::Refused { peer: silent.control.peer_addr(), reason });
+    }
+
+    /// Tells clients that have not said what they want why nobody will hear it. They are to be let read it:
+    /// [`Control::let_read`].
+    pub fn dismiss(&mut self, why: &Error) -> Vec<Control> {
+        let mut dismissed: Vec<Control> = self.silent.drain(..).map(|silent| silent.control).collect();
+        dismissed.iter_mut().for_each(|control| control.part(why));
+        dismissed
     }
 
     /// Takes a bounded number of connections from the kernel's queue. Each may speak at once: a client's hello is

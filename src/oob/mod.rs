@@ -30,7 +30,7 @@ mod wire;
 mod tests;
 
 pub use connect::{LocalEnd, Target, connect, connect_data};
-pub use control::Control;
+pub use control::{Control, Tether};
 pub use frame::MAX_FRAME;
 pub use greeting::Guard;
 pub use listener::{Bell, Expected, Incoming, Listener};

@@ -10,6 +10,9 @@ pub const PROTOCOL: u32 = 1;
 /// What each end sends first.
 pub(super) const PREAMBLE: &[u8] = b"verbmark/1\n";
 
+/// The version of who is no client and only looks who answers: one that never was.
+pub(super) const LOOKS: u32 = 0;
+
 /// What every version begins with.
 const NAME: &[u8] = b"verbmark/";
 

@@ -129,27 +129,60 @@ impl Test {
         }
         let Some(most) = most.duration else { return Ok(()) };
         let shown = most.as_secs_f64();
-        match self.measured_for() {
+        match self.takes() {
             None => refuse(
                 format!("this server takes tests of up to {shown} s, and a count of messages tells no time"),
                 "use -D instead of -n",
             ),
-            Some(takes) if takes > most => refuse(
-                format!("this server takes tests of up to {shown} s, not {} s", takes.as_secs_f64()),
-                "lower -D, or measure fewer sizes, rates or paths",
+            Some((points, each)) if each.saturating_mul(points) > most => refuse(
+                format!(
+                    "this server takes tests of up to {shown} s, not {} s: {points} x {} s, of which {} s is warm-up",
+                    each.saturating_mul(points).as_secs_f64(),
+                    each.as_secs_f64(),
+                    self.warm_up.span.as_secs_f64()
+                ),
+                "lower -D or --warm-up, or measure fewer sizes, rates, paths or ways to wait",
             ),
             Some(_) => Ok(()),
         }
     }
 
-    /// How long all points together are measured; `None` of a count of messages.
-    fn measured_for(&self) -> Option<Duration> {
-        let Stop::After(each) = self.stop else { return None };
-        let waits = self.waits().len();
-        let rates = self.load.rate_shares.len().max(1);
-        let points = [self.sizes.len(), self.transports.len(), waits, rates];
-        let points =
-            points.into_iter().try_fold(1_u32, |all, some| all.checked_mul(u32::try_from(some).ok()?));
-        Some(points.and_then(|points| each.checked_mul(points)).unwrap_or(Duration::MAX))
+    /// How many points are measured, and how long each of them warms up and measures; `None` of a count of messages.
+    fn takes(&self) -> Option<(u32, Duration)> {
+        let Stop::After(measured) = self.stop else { return None };
+        // A sweep of rates measures each path without a rate first.
+        let ways = self.waits().len().saturating_add(self.load.rate_shares.len());
+        let points = self.sizes.len().saturating_mul(self.transports.len()).saturating_mul(ways);
+        Some((u32::try_from(points).unwrap_or(u32::MAX), measured.saturating_add(self.warm_up.span)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli;
+    use crate::plan::resolve;
+
+    /// Points, and milliseconds of each.
+    fn takes(line: &str) -> Option<(u32, u128)> {
+        let words = std::iter::once("x").chain(line.split_whitespace()).map(Into::into);
+        let typed = cli::parse("x", "about", words).unwrap();
+        let test = resolve(typed, Verb::Send, Shape::Latency, 1).unwrap().test;
+        test.takes().map(|(points, each)| (points, each.as_millis()))
+    }
+
+    #[test]
+    fn all_that_is_measured_counts_with_its_warm_up() {
+        for (line, expected) in [
+            ("h -D 1 --tcp-only", Some((1, 1100))),
+            ("h -D 1", Some((2, 1100))),
+            ("h -D 1 -s 64,4k --warm-up 2", Some((4, 3000))),
+            ("h -D 1 --compare-wait --warm-up 0", Some((4, 1000))),
+            // Without a rate, and then at each share of what that gave.
+            ("h -D 1 --rate-sweep 20%,50%", Some((6, 1100))),
+            ("h -n 1000", None),
+        ] {
+            assert_eq!(takes(line), expected, "{line}");
+        }
     }
 }

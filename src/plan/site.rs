@@ -50,10 +50,22 @@ pub struct Most {
     pub size: Option<u64>,
     /// Bytes of the buffers at this end.
     pub memory: Option<u64>,
-    /// Time that a test measures, all its points together.
+    /// Time that a test warms up and measures, all its points together.
     pub duration: Option<Duration>,
+    /// Beyond twice that time, how long all else of a test may take before it is cut off.
+    pub spare: Duration,
     /// Queue pairs, or connections.
     pub qps: Option<u32>,
+}
+
+impl Most {
+    /// What registering memory, connecting, checking payloads and the like take in all, on a slow network, too.
+    pub const SPARE: Duration = Duration::from_secs(30);
+
+    /// From its turn on, when a client is cut off that goes on for longer than any admitted test; `None` sets no limit.
+    pub fn longest_turn(&self) -> Option<Duration> {
+        self.duration.map(|most| most.saturating_mul(2).saturating_add(self.spare))
+    }
 }
 
 impl Site {

@@ -19,6 +19,7 @@ mod lossy;
 mod meter;
 mod phase;
 mod pipeline;
+mod refusals;
 mod rest;
 mod row;
 mod serve;

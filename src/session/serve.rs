@@ -5,7 +5,7 @@
 //! that none inherits the core of the one before.
 
 use std::collections::VecDeque;
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -14,14 +14,15 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, gettid};
 
-use super::server::{Agreement, Entrance, ServerEnd, as_told, guard, say_where};
+use super::refusals::Refusals;
+use super::server::{Agreement, Entrance, FAREWELL, ServerEnd, as_told, guard, let_read, say_where};
 use super::{Process, client, ends};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::Epoch;
 use crate::oob::run::Busy;
-use crate::oob::{Bell, Control, Expected, Identity, Incoming, Listener, Token};
-use crate::plan::{Side, Site, Test, Transport};
+use crate::oob::{Bell, Control, Expected, Identity, Incoming, Listener, Tether, Token};
+use crate::plan::{Most, Side, Site, Test, Transport};
 use crate::result::{Document, Tool};
 use crate::transport::memory;
 use crate::transport::rdma::Port;
@@ -36,11 +37,8 @@ const RENEW: Duration = Duration::from_secs(5);
 /// Without a queue, how long a client may wait for the one before to be gone: it comes as soon as that one has exited.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Beyond twice the time that a test may measure, how long setting up and warming up may take before it is cut off.
-const SLACK: Duration = Duration::from_secs(30);
-
-/// How long a refused client is given to read why.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long the thread of a client that is cut off is given to tell it why.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// How serving ended, for one client or for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +67,8 @@ pub fn serve(site: &Site, queues: bool, process: &Process<'_>) -> Result<Ending>
     drop(port);
     let listener = Listener::bind(site.bind, site.control_port, client::identity(&facts), guard(site)?)?;
     say_where(process, &listener);
-    let mut door = Door { listener, queues, process, waiting: VecDeque::new(), leaving: VecDeque::new() };
+    let (waiting, leaving) = (VecDeque::new(), VecDeque::new());
+    let mut door = Door { listener, queues, process, waiting, leaving, refusals: Refusals::default() };
     let shop = Shop { site, process, cores, door: gettid(), expected: door.listener.expected() };
     let outcome = std::thread::scope(|scope| door.keep(&shop, scope));
     door.close();
@@ -99,6 +98,7 @@ struct Door<'a> {
     waiting: VecDeque<Guest>,
     /// Refused, and kept until then so that they can read why.
     leaving: VecDeque<(Instant, Control)>,
+    refusals: Refusals,
 }
 
 /// A client that is being served.
@@ -107,8 +107,53 @@ struct Serving<'scope> {
     is_over: Arc<AtomicBool>,
     /// Its data connections.
     streams: Sender<TcpStream>,
-    /// When it is cut off, and by what: it was told how long it may take.
-    leash: Option<(Instant, TcpStream)>,
+    leash: Option<Leash>,
+}
+
+/// What cuts off a client that goes on for longer than any test that is admitted: the client may be of any make.
+struct Leash {
+    until: Instant,
+    /// What it is told then; none once that has been done.
+    why: Option<Error>,
+    tether: Tether,
+}
+
+impl Leash {
+    fn of(control: &Control, most: &Most) -> Option<Self> {
+        let (may, turn) = (most.duration?, most.longest_turn()?);
+        let message = format!(
+            "cut off after {} s: this server takes tests of up to {} s",
+            turn.as_secs_f64(),
+            may.as_secs_f64()
+        );
+        let why = Error::failed(Step::Measure, message).with_remedy(
+            "lower -D, or measure fewer sizes, rates or paths in one run; see that nothing holds this end up",
+        );
+        Some(Self {
+            until: Instant::now().checked_add(turn)?,
+            why: Some(why),
+            tether: control.tether().ok()?,
+        })
+    }
+
+    /// Cuts the client off when its time is up, and then, if that was not enough, ends its connection.
+    fn pull(&mut self) {
+        if Instant::now() < self.until {
+            return;
+        }
+        match self.why.take() {
+            Some(why) => {
+                self.tether.cut(why);
+                self.until += LAST_WORDS;
+            }
+            None => self.tether.end(),
+        }
+    }
+
+    /// When to pull next; `None` when there is nothing left to do.
+    fn next(&self) -> Option<Instant> {
+        (self.why.is_some() || Instant::now() < self.until).then_some(self.until)
+    }
 }
 
 /// Tells the door that a client has been served, also where that panicked.
@@ -148,25 +193,19 @@ impl Door<'_> {
                 serving = self.begin(guest, shop, scope);
                 self.tell_all();
             }
-            if let Some((_, stream)) = serving
-                .as_mut()
-                .and_then(|serving| serving.leash.take_if(|(until, _)| *until <= Instant::now()))
-            {
-                // One that keeps to what it proposed is long gone.
-                let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
-                self.process
-                    .observer
-                    .say(&format!("client {peer} is cut off: it goes on far beyond --max-duration"));
-                let _ = stream.shutdown(Shutdown::Both);
-            }
+            let leash = serving.as_mut().and_then(|serving| serving.leash.as_mut()).and_then(|leash| {
+                leash.pull();
+                leash.next()
+            });
             self.leaving.retain(|(until, _)| Instant::now() < *until);
             if renewal <= Instant::now() {
                 self.renew();
                 renewal = Instant::now() + if self.queues { RENEW } else { GRACE };
             }
             let is_quiet = self.waiting.is_empty() && self.leaving.is_empty();
-            let leash = serving.as_ref().and_then(|serving| serving.leash.as_ref()).map(|(until, _)| *until);
-            let deadline = (!is_quiet).then_some(renewal).into_iter().chain(leash).min();
+            self.refusals.sum_up(Instant::now(), self.process.observer);
+            let deadlines = (!is_quiet).then_some(renewal).into_iter().chain(leash);
+            let deadline = deadlines.chain(self.refusals.due()).min();
             let incoming = match &serving {
                 // The client's thread hears a signal, and ends.
                 Some(_) => self.listener.next_unless_rung(deadline)?,
@@ -184,6 +223,9 @@ impl Door<'_> {
                 Some(Incoming::Data { stream, .. }) => {
                     drop(serving.as_ref().map(|serving| serving.streams.send(stream)));
                 }
+                Some(Incoming::Refused { peer, reason }) => {
+                    self.refusals.tell(peer, &reason, self.process.observer);
+                }
                 Some(Incoming::Stray { peer, reason }) => {
                     self.process.observer.explain(&format!("ignored a connection: {peer} {reason}"));
                 }
@@ -200,8 +242,7 @@ impl Door<'_> {
         scope: &'scope Scope<'scope, 'env>,
     ) -> Option<Serving<'scope>> {
         let peer = guest.control.peer_addr();
-        let until = shop.site.most.duration.and_then(|most| Instant::now().checked_add(2 * most + SLACK));
-        let leash = until.zip(guest.control.tether().ok());
+        let leash = Leash::of(&guest.control, &shop.site.most);
         let (streams, comes) = mpsc::channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Over { flag: is_over.clone(), _bell: self.listener.bell() };
@@ -283,8 +324,9 @@ impl Door<'_> {
         let mut all: Vec<Control> =
             waiting.chain(self.leaving.drain(..).map(|(_, control)| control)).collect();
         all.iter_mut().for_each(|control| control.part(&stopped));
-        let end = Instant::now() + FAREWELL;
-        all.iter_mut().for_each(|control| control.let_read(end.saturating_duration_since(Instant::now())));
+        all.extend(self.listener.dismiss(&stopped));
+        let_read(&mut all);
+        self.refusals.end(self.process.observer);
     }
 }
 

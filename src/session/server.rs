@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::at_server::AtServer;
 use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, PollCosts, STEP};
+use super::refusals::Refusals;
 use super::row::ends_point;
 use super::{Process, both, client, ends, rest};
 use crate::error::{Error, Kind, Result, Step};
@@ -55,7 +56,7 @@ pub struct Server<'a> {
 /// The secret cannot be read.
 pub(super) fn guard(site: &Site) -> Result<Guard> {
     let secret = site.secret_file.as_deref().map(Secret::read).transpose()?;
-    Ok(Guard { secret, allowed: site.allowed.clone() })
+    Ok(Guard { secret, allowed: site.allowed.clone(), patience: Some(STEP) })
 }
 
 impl<'a> Server<'a> {
@@ -83,9 +84,18 @@ impl<'a> Server<'a> {
     /// # Errors
     /// Why the run ended before its end.
     pub fn serve_one(&mut self, document: &mut Document) -> Result<()> {
+        let mut refusals = Refusals::default();
+        let outcome = self.serve_first(&mut refusals, document);
+        refusals.end(self.end.process.observer);
+        outcome
+    }
+
+    fn serve_first(&mut self, refusals: &mut Refusals, document: &mut Document) -> Result<()> {
         let (end, observer) = (&self.end, self.end.process.observer);
         loop {
-            match self.listener.next(None, end.process.signalled)? {
+            refusals.sum_up(Instant::now(), observer);
+            let incoming = self.listener.next(refusals.due(), end.process.signalled);
+            match incoming.inspect_err(|error| bid_farewell(&mut self.listener, error))? {
                 Some(Incoming::Control { mut control, hello }) => {
                     let peer = control.peer_addr();
                     match end.negotiate(&mut control, &hello.identity, &mut self.listener, document) {
@@ -99,6 +109,7 @@ impl<'a> Server<'a> {
                         }
                     }
                 }
+                Some(Incoming::Refused { peer, reason }) => refusals.tell(peer, &reason, observer),
                 Some(Incoming::Stray { peer, reason }) => {
                     observer.explain(&format!("ignored a connection: {peer} {reason}"));
                 }
@@ -106,6 +117,20 @@ impl<'a> Server<'a> {
             }
         }
     }
+}
+
+/// Tells clients that nobody will hear out why, and gives them a moment to read it.
+fn bid_farewell(listener: &mut Listener, error: &Error) {
+    let_read(&mut listener.dismiss(&as_told(error)));
+}
+
+/// How long clients are given to read why they are not served.
+pub(super) const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Gives all of them together that time.
+pub(super) fn let_read(clients: &mut [Control]) {
+    let end = Instant::now() + FAREWELL;
+    clients.iter_mut().for_each(|client| client.let_read(end.saturating_duration_since(Instant::now())));
 }
 
 /// An error of this server as its client reads it.
@@ -140,7 +165,7 @@ impl Entrance for Listener {
                 Some(Incoming::Control { mut control, .. }) => {
                     control.send_error(&Error::failed(Step::Plan, "this server is busy with another client"));
                 }
-                Some(Incoming::Stray { .. }) => {}
+                Some(Incoming::Refused { .. } | Incoming::Stray { .. }) => {}
                 None => return Ok(None),
             }
         }

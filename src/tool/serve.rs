@@ -20,7 +20,7 @@ const INTERRUPTED: u8 = 130;
 pub fn run(args: &ServeArgs) -> Result<u8> {
     let &ServeArgs { max_size: size, max_memory: memory, max_duration: duration, max_qps: qps, .. } = args;
     let site = Site {
-        most: Most { size, memory, duration, qps },
+        most: Most { size, memory, duration, spare: Most::SPARE, qps },
         ..Site::of_server(args.endpoint.clone(), args.tcp_only, args.verbose)
     };
     let command = suite::command_line();

@@ -73,6 +73,10 @@ fn what_it_is_asked_must_make_sense() {
     }
     let run = suite::run(TOOL, "explain --loopback -d nodevice0").exits(5);
     run.says(&["nodevice0"]);
+    // The runs are given the secret.
+    suite::run(TOOL, "explain --loopback -d emu0 --secret-file /nowhere")
+        .exits(2)
+        .says(&["--secret-file /nowhere"]);
 }
 
 /// The recorded run as it would be between two hosts with hardware, and with these changes.

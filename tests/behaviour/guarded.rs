@@ -36,11 +36,13 @@ fn who_does_not_know_the_secret_is_no_client_and_who_does_is() {
     let wrong = secret(&files, "wrong", "correct horse battery stable");
     let (mut server, port) = serve(&format!("--verbose --secret-file {}", right.display()));
     let with = |path: &PathBuf| format!("--secret-file {}", path.display());
-    start(port, "").finish().exits(5).says(&["asks for a secret", "--secret-file"]);
-    start(port, &with(&wrong)).finish().exits(5).says(&["peer: ", "the client does not know the secret"]);
+    start(port, "").finish().exits(5).says(&["asks for a secret", "try: ", "--secret-file"]);
+    server.line_with("was not served: it was asked for the secret and gave up: it was given no secret");
+    let told = ["peer: ", "the client does not know the secret", "try: give both ends a file"];
+    start(port, &with(&wrong)).finish().exits(5).says(&told);
     start(port, &with(&same)).finish().exits(0);
     server.line_with("send_lat over TCP: ok after");
-    server.line_with("does not know the secret");
+    server.line_with("was not served: it does not know the secret");
     // One that answers at all, but not with a proof.
     let mut rogue = say_hello(port);
     let proposal = br#"{"ok":{"verb":"send"}}"#;
@@ -57,15 +59,16 @@ fn a_server_that_asks_for_nothing_is_not_the_one_that_is_meant() {
     let _turn = suite::turn();
     let files = Files::new();
     let right = secret(&files, "right", "correct horse battery staple");
-    let (server, port) = serve("");
+    let (mut server, port) = serve("");
     let with = format!("--secret-file {}", right.display());
     start(port, &with).finish().exits(5).says(&["asks for no secret", "try: "]);
+    server.line_with("was not served: it wants a server that asks for a secret");
     drop(server);
     // Servers of one test ask, too, and so do both ends in one process.
     let (server, port) = suite::server("send_lat", &format!("--tcp-only {with}"));
     start(port, "").finish().exits(5);
     start(port, &with).finish().exits(0);
-    server.finish().exits(0);
+    server.finish().exits(0).says(&["was not served: it was asked for the secret and gave up"]);
     suite::run("send_lat", &format!("--loopback --tcp-only -n 20 {with}")).exits(0);
     let short = secret(&files, "short", "too short");
     suite::run(TOOL, &format!("serve --tcp-only -p 0 --secret-file {}", short.display()))
@@ -77,14 +80,29 @@ fn a_server_that_asks_for_nothing_is_not_the_one_that_is_meant() {
 #[test]
 fn clients_come_from_where_they_may() {
     let _turn = suite::turn();
-    let (mut server, port) = serve("--allow 10.7.0.0/16,fd00::/8 --verbose");
-    start(port, "").finish().exits(5).says(&["peer: ", "an address that --allow does not name"]);
-    server.line_with("--allow does not name");
-    drop(server);
-    let (server, port) = serve("--allow 10.7.0.0/16 --allow 127.0.0.1");
+    let (mut server, port) = serve("--allow 10.7.0.0/16,fd00::/8");
+    let told = ["peer: ", "an address that --allow does not name", "try: ", "to allow 127.0.0.1"];
+    start(port, "").finish().exits(5).says(&told);
+    server.line_with("was not served: it comes from an address that --allow does not name");
+    // Those that come again and again have a count in place of a line.
+    let strangers = (0..200).map(|_| TcpStream::connect(("127.0.0.1", port)).expect("it listens"));
+    drop(strangers.collect::<Vec<_>>());
+    // Who comes last is refused last.
+    start(port, "").finish().exits(5);
+    server.signal(Signal::SIGTERM);
+    let ended = server.finish().exits(0).says(&["201 more clients refused within a minute"]);
+    assert_eq!(ended.stderr.lines().count(), 3, "{}", ended.stderr);
+    let (server, port) = serve("--allow 10.7.0.0/16 --allow ::ffff:127.0.0.1");
     start(port, "").finish().exits(0);
     drop(server);
-    suite::run(TOOL, "serve --tcp-only -p 0 --allow 10.7.0.0/33").exits(2).says(&["10.7.0.0/33"]);
+    let refused = |options: &str, says: &[&str]| {
+        suite::run(TOOL, &format!("serve --tcp-only -p 0 {options}")).exits(2).says(says);
+    };
+    refused("--allow 10.7.0.0/33", &["10.7.0.0/33"]);
+    refused("--allow 10.0.0.5/8", &["write 10.0.0.0/8 for all of that, or 10.0.0.5 for the one address"]);
+    for most in ["--max-size", "--max-memory", "--max-qps", "--max-duration"] {
+        refused(&format!("{most} 0"), &[most]);
+    }
     suite::run("send_lat", "--loopback --allow 127.0.0.1").exits(2).says(&["--allow is for a server"]);
 }
 
@@ -100,7 +118,9 @@ fn a_server_keeps_its_own_limits() {
             .says(&["peer: ", says, "try: "]);
     };
     refused("send_lat", "-D 1 -s 64,8k", "messages of up to 4 KiB, not 8 KiB");
-    refused("send_lat", "-D 1 -s 64,128,256", "tests of up to 2 s, not 3 s");
+    refused("send_lat", "-D 1 -s 64,128,256", "up to 2 s, not 3.3 s: 3 x 1.1 s, of which 0.1 s is warm-up");
+    refused("send_lat", "-D 1 --warm-up 90", "not 91 s: 1 x 91 s, of which 90 s is warm-up");
+    refused("send_lat", "-D 1 --compare-wait", "not 2.2 s: 2 x 1.1 s");
     refused("send_lat", "-n 100", "a count of messages tells no time");
     refused("write_bw", "-D 1 -s 4k -q 5", "up to 4 queue pairs, not 5");
     refused("write_bw", "-D 1 -s 4k --buffers 1000", "up to 1 MiB for its buffers");
@@ -144,5 +164,6 @@ fn ten_thousand_strangers_leave_it_serving() {
     start(port, "").finish().exits(0);
     server.wait_for("as few descriptors as before", |server| (descriptors(server) <= before).then_some(()));
     server.signal(Signal::SIGTERM);
-    server.finish().exits(0);
+    let ended = server.finish().exits(0);
+    assert!(ended.stderr.lines().count() < 20, "no line for each of them: {}", ended.stderr);
 }

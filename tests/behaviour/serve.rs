@@ -6,7 +6,9 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::suite::{self, ATOMICS, BINARIES, Files, Running, TOOL, at, client, line, port, say_hello};
+use crate::suite::{
+    self, ATOMICS, BINARIES, Files, Running, TOOL, at, client, line, port, say_hello, say_what,
+};
 
 fn serve(options: &str) -> (Running, u16) {
     let mut server = Running::start(line(TOOL, &format!("serve --bind 127.0.0.1 -p 0 {options}")));
@@ -145,8 +147,10 @@ fn without_a_queue_who_comes_while_another_is_served_is_refused() {
 #[test]
 fn a_queue_has_an_end_and_who_is_in_it_is_told_when_the_server_stops() {
     let (mut server, port) = serve("--tcp-only");
-    // Each says hello and no more: the server waits for what the first one wants.
-    let mut clients: Vec<_> = (0..66).map(|_| say_hello(port)).collect();
+    // One that has only said hello has no place in it.
+    let mut silent = say_hello(port);
+    // Each says what it wants and no more: the server waits for the test of the first one.
+    let mut clients: Vec<_> = (0..66).map(|_| say_what(port)).collect();
     server.line_with("was not served: this server is busy, and 64 clients wait already");
     server.signal(Signal::SIGTERM);
     // Nothing had been agreed with anybody.
@@ -158,6 +162,9 @@ fn a_queue_has_an_end_and_who_is_in_it_is_told_when_the_server_stops() {
     });
     assert!(heard.by_ref().take(65).all(|said| said.contains("the server was stopped by a signal")));
     assert!(heard.all(|said| said.contains("64 clients wait already")));
+    let mut said = Vec::new();
+    silent.read_to_end(&mut said).expect("it closes");
+    assert!(String::from_utf8_lossy(&said).contains("the server was stopped by a signal"));
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use crate::suite::proxy::{From, Proxy};
-use crate::suite::{BINARIES, Files, Running, at, client, line, port, rows, say_hello, server, text};
+use crate::suite::{
+    BINARIES, Files, Running, at, client, line, port, rows, say_hello, say_what, server, text,
+};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -253,9 +255,13 @@ fn a_byte_that_changes_on_its_way_makes_the_run_invalid_at_both_ends() {
 #[test]
 fn a_server_that_is_stopped_tells_the_client_it_talks_with() {
     let (server, port) = server("send_lat", "--tcp-only");
-    let mut client = say_hello(port);
-    // Its welcome: from here on it waits for a proposal.
-    client.read_exact(&mut [0; 16]).expect("a welcome");
+    let mut client = say_what(port);
+    // Once it has an offer it waits for a test.
+    let (mut heard, mut byte) = (String::new(), [0; 1]);
+    while !heard.contains("shares_core") {
+        client.read_exact(&mut byte).expect("an offer");
+        heard.extend(byte.map(char::from));
+    }
     server.signal(Signal::SIGTERM);
     server.finish().exits(130).says(&["error: plan: stopped by a signal"]);
     let mut last = String::new();
@@ -266,8 +272,8 @@ fn a_server_that_is_stopped_tells_the_client_it_talks_with() {
 #[test]
 fn a_client_that_stops_talking_is_given_up_and_the_next_one_served() {
     let (mut server, port) = server("send_lat", "--tcp-only -v");
-    // Neither a proposal nor goodbye follows.
-    let _half = say_hello(port);
+    // One has its turn and holds it for a while; another has none yet.
+    let (_turns, _half) = (say_what(port), say_hello(port));
     server.line_with("was not served");
     let _turn = suite::turn();
     measure("send_lat", "127.0.0.1", port, "-n 10 --connect-timeout 60");

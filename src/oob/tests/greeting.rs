@@ -12,7 +12,11 @@ fn said(bytes: &[u8]) -> String {
     let mut peer = TcpStream::connect(address).unwrap();
     peer.write_all(bytes).unwrap();
     peer.shutdown(Shutdown::Write).unwrap();
-    stray(&mut listener)
+    match next(&mut listener) {
+        Incoming::Stray { reason, .. } => reason,
+        Incoming::Refused { reason, .. } => format!("refused: {reason}"),
+        other => panic!("neither: {other:?}"),
+    }
 }
 
 fn hello_frame(json: &str) -> Vec<u8> {
@@ -55,9 +59,9 @@ fn a_data_connection_needs_the_token_and_is_raw_from_its_first_byte() {
     // No run at all, then a run of another token.
     for expected in [None, Some(right.clone())] {
         listener.expected().set(expected);
-        let refused = open(wrong.clone());
-        assert_eq!(stray(&mut listener), "asked for a data connection of a run that is not under way here");
-        let error = refused.join().unwrap().unwrap_err();
+        let other = open(wrong.clone());
+        assert_eq!(refused(&mut listener), "asked for a data connection of a run that is not under way here");
+        let error = other.join().unwrap().unwrap_err();
         assert!(error.remote && error.message.contains("not under way"), "{error}");
     }
     let taken = open(right.clone());
@@ -98,7 +102,7 @@ fn strangers_are_told_by_what_they_did() {
     assert_eq!(said(b"verb"), r#"not a verbmark client: sent "verb" and closed the connection"#);
     assert_eq!(said(b"6"), r#"not a verbmark client: sent "6" and closed the connection"#);
     assert_eq!(said(b"verbmark/1\n\0\0"), "closed the connection in the middle of its hello");
-    assert_eq!(said(b"verbmark/1\n\0\0\0\0"), "sent a frame of no bytes in place of its hello");
+    assert_eq!(said(b"verbmark/1\n\0\0\0\0"), "refused: sent a frame of no bytes in place of its hello");
     let long = said(b"verbmark/1\n\xff\xff\xff\xff");
     assert!(long.contains("as a length 4294967295, and 4096 is the most"), "{long}");
     let wrong = said(&hello_frame(r#"{"ok":{"purpose":"\u001b"}}"#));
@@ -116,7 +120,7 @@ fn another_version_is_told_to_both_ends_in_a_way_that_any_version_reads() {
     // Much more than is read: the answer must survive the close.
     peer.write_all(b"verbmark/2\n").unwrap();
     peer.write_all(&[7; 8000]).unwrap();
-    assert_eq!(stray(&mut listener), "speaks version 2 of the protocol, this end version 1");
+    assert_eq!(refused(&mut listener), "speaks version 2 of the protocol, this end version 1");
     assert_eq!(listener.pending(), 1, "kept until its peer has read why");
     let reader = std::thread::spawn(move || answer(peer));
     let none =
@@ -237,4 +241,106 @@ fn a_taken_port_and_a_strange_address_are_told_with_a_remedy() {
     let strange = Listener::bind(Some("192.0.2.1".parse().unwrap()), 0, identity("server"), Guard::default())
         .unwrap_err();
     assert!(strange.message.starts_with("listening on 192.0.2.1:0: Cannot assign"), "{strange}");
+}
+
+fn guarded(guard: Guard) -> (Listener, SocketAddr) {
+    let here = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let listener = Listener::bind(here, 0, identity("server"), guard).unwrap();
+    let address = listener.local_addr();
+    (listener, address)
+}
+
+#[test]
+fn a_client_that_does_not_say_what_it_wants_lets_others_go_first_and_is_told() {
+    let (mut listener, address) = guarded(Guard { patience: Some(LONG), ..Guard::default() });
+    let hello = hello_frame(r#"{"ok":{"identity":{"tool":"0","boot_id":null},"purpose":{"run":{}}}}"#);
+    let mut silent: Vec<TcpStream> = (0..65).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for (index, stream) in silent.iter_mut().enumerate() {
+        stream.write_all(&hello).unwrap();
+        // Part of a message is none.
+        stream.write_all(&b"\0\0\0\x02\""[..index % 6]).unwrap();
+    }
+    let at_client = std::thread::spawn(move || {
+        let (mut control, _) = connect(&target(address), &identity("client")).unwrap();
+        control.send(&"all of it").unwrap();
+        control
+    });
+    // The two that came first make room.
+    for _ in 0..2 {
+        assert_eq!(refused(&mut listener), "did not say what it wants while 64 others came");
+    }
+    let (mut server, hello) = client(&mut listener);
+    assert_eq!(hello.identity, identity("client"));
+    assert!(server.wait_readable(Duration::ZERO).unwrap());
+    assert_eq!(server.recv::<String>("a word", Duration::ZERO).unwrap(), "all of it");
+    drop(at_client.join().unwrap());
+    let mut dismissed = listener.dismiss(&Error::failed(crate::error::Step::Plan, "not today"));
+    dismissed.iter_mut().for_each(|control| control.let_read(Duration::ZERO));
+    drop(dismissed);
+    assert!(answer(silent.remove(0)).contains("while 64 others came"));
+    assert!(answer(silent.pop().unwrap()).contains("not today"));
+}
+
+#[test]
+fn who_has_spoken_pushes_out_nobody_who_has_not() {
+    let (mut listener, address) = guarded(Guard { patience: Some(LONG), ..Guard::default() });
+    let hello = hello_frame(r#"{"ok":{"identity":{"tool":"0","boot_id":null},"purpose":{"run":{}}}}"#);
+    let come = |more: &[u8]| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&[&hello[..], more].concat()).unwrap();
+        stream
+    };
+    let _silent = come(b"");
+    let soon = Some(Instant::now() + Duration::from_millis(50));
+    assert!(listener.next(soon, &AtomicBool::new(false)).unwrap().is_none());
+    let _clients: Vec<TcpStream> = (0..100).map(|_| come(b"\0\0\0\x02\"\"")).collect();
+    (0..100).for_each(|_| assert!(matches!(next(&mut listener), Incoming::Control { .. })));
+    assert_eq!(listener.dismiss(&Error::failed(crate::error::Step::Plan, "over")).len(), 1);
+}
+
+#[test]
+fn patience_has_an_end_and_a_first_message_a_longest() {
+    let (mut listener, address) =
+        guarded(Guard { patience: Some(Duration::from_millis(50)), ..Guard::default() });
+    let hello = hello_frame(r#"{"ok":{"identity":{"tool":"0","boot_id":null},"purpose":{"run":{}}}}"#);
+    let mut peer = TcpStream::connect(address).unwrap();
+    peer.write_all(&hello).unwrap();
+    assert!(refused(&mut listener).starts_with("did not say what it wants within 50"));
+    let answer = answer(peer);
+    assert!(
+        answer.contains("refused: the client did not say what it wants") && answer.contains("run it again"),
+        "{answer}"
+    );
+    let mut peer = TcpStream::connect(address).unwrap();
+    peer.write_all(&[&hello[..], b"\0\x01\0\0"].concat()).unwrap();
+    let (mut control, _) = client(&mut listener);
+    let error = control.recv::<String>("a word", LONG).unwrap_err();
+    assert!(error.message.contains("as a length 65536, and 16384 is the most"), "{error}");
+}
+
+#[test]
+fn a_refused_client_is_told_what_to_do() {
+    let allowed = vec!["10.7.0.0/16".parse().unwrap()];
+    let (mut listener, address) = guarded(Guard { allowed, ..Guard::default() });
+    let at_client = std::thread::spawn(move || connect(&target(address), &identity("client")).unwrap_err());
+    assert_eq!(refused(&mut listener), "comes from an address that --allow does not name");
+    let error = at_client.join().unwrap();
+    assert!(
+        error.remote && error.remedy.as_ref().is_some_and(|remedy| remedy.contains("127.0.0.1")),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn an_address_of_ipv4_is_one_however_it_comes() {
+    let allowed = vec!["127.0.0.0/8".parse().unwrap()];
+    let guard = Guard { allowed, ..Guard::default() };
+    assert!(guard.admits("::ffff:127.0.0.1".parse().unwrap()));
+    assert!(!guard.admits("::1".parse().unwrap()) && !guard.admits("::ffff:10.0.0.1".parse().unwrap()));
+    // A socket of both families, where there are both.
+    let mut listener = Listener::bind(None, 0, identity("server"), guard).unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], listener.local_port()));
+    let at_client = std::thread::spawn(move || connect(&target(address), &identity("client")).map(drop));
+    client(&mut listener);
+    at_client.join().unwrap().unwrap();
 }

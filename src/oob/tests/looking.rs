@@ -21,7 +21,7 @@ fn a_server_is_known_and_still_waits_for_its_client() {
     let (mut listener, address) = listener();
     let looked = std::thread::spawn(move || look(&target(address)).unwrap().1);
     let reason = stray(&mut listener);
-    assert!(reason.contains("speaks version 0"), "{reason}");
+    assert!(reason.contains("only looks who answers"), "{reason}");
     assert_eq!(looked.join().unwrap(), Heard::Server(PROTOCOL));
     let at_client = std::thread::spawn(move || connect(&target(address), &identity("client")).map(drop));
     client(&mut listener);

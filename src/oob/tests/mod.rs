@@ -51,12 +51,20 @@ fn stray(listener: &mut Listener) -> String {
     }
 }
 
+/// Why the next client is refused.
+fn refused(listener: &mut Listener) -> String {
+    match next(listener) {
+        Incoming::Refused { reason, .. } => reason,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
 /// The next client, past any strays.
 fn client(listener: &mut Listener) -> (Control, Hello) {
     loop {
         match next(listener) {
             Incoming::Control { control, hello } => return (control, hello),
-            Incoming::Stray { .. } => {}
+            Incoming::Stray { .. } | Incoming::Refused { .. } => {}
             other => panic!("no client: {other:?}"),
         }
     }

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cli;
-use crate::measure::{Epoch, Halt, RoundTrip, Spin, Watch};
+use crate::measure::{Epoch, Halt, RoundTrip, Spin, Stop, Watch};
 use crate::oob::run::{Accept, Answer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
 use crate::ops::{Read, Verb};
-use crate::plan::{self, Shape, Side, Site, Test, Transport};
+use crate::plan::{self, Most, Shape, Side, Site, Test, Transport};
 use crate::result::Document;
 use crate::session::{Ending, Observer, Process, serve};
 use crate::transport::path::{self, PortFacts};
@@ -73,7 +73,11 @@ struct Rogue {
 impl Rogue {
     fn come(control_port: u16, stale: Option<RemoteSlice>) -> Self {
         let (test, site) = test();
-        let port = Port::open(&site).unwrap();
+        Self::come_for(test, &site, control_port, stale)
+    }
+
+    fn come_for(test: Test, site: &Site, control_port: u16, stale: Option<RemoteSlice>) -> Self {
+        let port = Port::open(site).unwrap();
         let target = Target {
             host: "127.0.0.1",
             port: control_port,
@@ -123,9 +127,9 @@ impl Rogue {
 }
 
 /// Stops the server when it is dropped, also where an assertion failed: the scope waits for the server.
-struct Stop(&'static AtomicBool);
+struct StopServer(&'static AtomicBool);
 
-impl Drop for Stop {
+impl Drop for StopServer {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -139,7 +143,7 @@ fn the_key_of_an_earlier_test_opens_nothing() {
     let (_, site) = test();
     std::thread::scope(|scope| {
         let server = scope.spawn(|| serve(&site, true, &process));
-        let stop = Stop(stopped);
+        let stop = StopServer(stopped);
         let said = ears.hear("listening on");
         let port: u16 = said.rsplit(' ').next().unwrap().parse().unwrap();
 
@@ -160,5 +164,33 @@ fn the_key_of_an_earlier_test_opens_nothing() {
         drop(second);
         drop(stop);
         assert!(matches!(server.join().unwrap(), Ok(Ending::Idle | Ending::Cut)));
+    });
+}
+
+#[test]
+fn a_client_that_stays_for_longer_than_any_test_may_take_is_told_why_it_is_cut_off() {
+    let stopped: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+    let ears = Ears::default();
+    let process = Process { command: &[], epoch: Epoch::note(), signalled: stopped, observer: &ears };
+    let (mut test, mut site) = test();
+    let short = Duration::from_millis(1);
+    (test.stop, test.warm_up.span) = (Stop::After(short), Duration::ZERO);
+    site.most = Most { duration: Some(short), spare: Duration::from_millis(500), ..Most::default() };
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| serve(&site, true, &process));
+        let stop = StopServer(stopped);
+        let said = ears.hear("listening on");
+        let port: u16 = said.rsplit(' ').next().unwrap().parse().unwrap();
+
+        // It agrees to a test, and then asks for no point of it.
+        let mut idle = Rogue::come_for(test, &site, port, None);
+        let told = idle.control.recv::<u32>("the reason", LONG).unwrap_err();
+        assert!(told.remote && told.message.contains("cut off after 0.502 s"), "{told}");
+        assert!(told.message.contains("takes tests of up to 0.001 s"), "{told}");
+        assert!(told.remedy.is_some_and(|remedy| remedy.contains("lower -D")));
+        ears.hear("read_lat over RDMA: failed after");
+        ears.hear("cut off after 0.502 s");
+        drop(stop);
+        assert!(matches!(server.join().unwrap(), Ok(Ending::Idle)));
     });
 }

@@ -99,13 +99,14 @@ impl Story {
 /// The options that say where both ends are.
 fn ends(args: &ExplainArgs) -> Vec<OsString> {
     let mut words = Vec::new();
-    let mut option = |name: &str, value: Option<String>| {
-        words.extend(value.into_iter().flat_map(|value| [name.into(), value.into()]));
+    let mut option = |name: &str, value: Option<OsString>| {
+        words.extend(value.into_iter().flat_map(|value| [name.into(), value]));
     };
-    option("--ib-dev", args.device.clone());
-    option("--ib-port", args.ib_port.map(|port| port.to_string()));
-    option("--gid-index", args.gid_index.map(|index| index.to_string()));
-    option("--port", args.port.map(|port| port.to_string()));
+    option("--ib-dev", args.device.clone().map(OsString::from));
+    option("--ib-port", args.ib_port.map(|port| port.to_string().into()));
+    option("--gid-index", args.gid_index.map(|index| index.to_string().into()));
+    option("--port", args.port.map(|port| port.to_string().into()));
+    option("--secret-file", args.secret_file.as_ref().map(OsString::from));
     match &args.host {
         // What begins like an option is none.
         Some(host) => words.extend(["--".into(), host.into()]),

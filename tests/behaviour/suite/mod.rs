@@ -323,6 +323,15 @@ pub fn say_hello(port: u16) -> TcpStream {
     stream
 }
 
+/// Says hello and what it wants, and no more.
+pub fn say_what(port: u16) -> TcpStream {
+    let mut stream = say_hello(port);
+    let proposal = br#"{"ok":{"verb":"send","shape":"latency","transports":["tcp"],"cores":[],"threads":1,"run_id":"0"}}"#;
+    let length = (proposal.len() as u32).to_be_bytes();
+    stream.write_all(&[&length[..], proposal].concat()).expect("it reads");
+    stream
+}
+
 /// The string at a place of a document.
 #[track_caller]
 pub fn text<'a>(document: &'a Value, pointer: &str) -> &'a str {
