@@ -20,7 +20,8 @@ pub fn run(plan: &Plan, process: &Process<'_>, document: &mut Document) -> Resul
     let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let mut server_plan = plan.clone();
     server_plan.role = Role::Server;
-    server_plan.site.bind = None;
+    // Nobody else is waited for.
+    server_plan.site.bind = Some(here);
     server_plan.site.control_port = 0;
     server_plan.site.core = None;
     server_plan.site.tcp_only = !plan.test.measures(Transport::Rdma);
