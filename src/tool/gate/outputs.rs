@@ -62,6 +62,10 @@ impl Outputs {
                 .with_remedy("write all but one of them to files"));
         }
         files.iter().try_for_each(|(_, target)| target.check())?;
+        if let Some(twice) = written_twice(&files) {
+            return Err(Error::usage(format!("two outputs would be written to {}", twice.display()))
+                .with_remedy("give each a file of its own"));
+        }
         Ok(Self {
             files,
             history: typed.otava.clone(),
@@ -110,6 +114,31 @@ impl Outputs {
                 Ok(otava::configuration(gate, &history.to_string_lossy()))
             }
             Format::BenchmarkAction(better) => benchmark_action::to_string(gate, better),
+        }
+    }
+}
+
+/// The first file that two of them name, in whatever spelling.
+fn written_twice(files: &[(Format, Target)]) -> Option<&Path> {
+    let paths: Vec<_> = files
+        .iter()
+        .filter_map(|(_, target)| match target {
+            Target::Path(path) => Some((path.as_path(), place(path)?)),
+            Target::Stdout => None,
+        })
+        .collect();
+    let is_met =
+        |(i, (_, place)): &(usize, &(&Path, PathBuf))| paths[..*i].iter().any(|(_, other)| other == place);
+    paths.iter().enumerate().find(is_met).map(|(_, (path, _))| *path)
+}
+
+/// Where a file is or would be; `None` of a device or a pipe, which takes one text after the other.
+fn place(path: &Path) -> Option<PathBuf> {
+    match path.canonicalize() {
+        Ok(real) => real.is_file().then_some(real),
+        Err(_) => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            Some(parent.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))
         }
     }
 }
