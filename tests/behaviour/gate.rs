@@ -28,12 +28,12 @@ const SUITE: &str = r#"
 "#;
 
 impl Files {
-    fn suite(&self, text: &str) {
+    pub fn suite(&self, text: &str) {
         fs::write(self.path("suite.toml"), text).unwrap();
     }
 
     /// The words of a gate in this directory, outside of any CI.
-    fn gating(&self, words: &[&str]) -> std::process::Command {
+    pub fn gating(&self, words: &[&str]) -> std::process::Command {
         let mut command = suite::line(TOOL, "gate");
         command.args(words).current_dir(self.path(""));
         ["GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"].iter().for_each(|name| {
@@ -42,13 +42,13 @@ impl Files {
         command
     }
 
-    fn gate(&self, words: &[&str]) -> Finished {
+    pub fn gate(&self, words: &[&str]) -> Finished {
         Running::start(self.gating(words)).finish()
     }
 
     /// Gates, and gives the document, held to its schema and to the exit status.
     #[track_caller]
-    fn gated(&self, words: &[&str], status: i32) -> Value {
+    pub fn gated(&self, words: &[&str], status: i32) -> Value {
         let run = self.gate(&[words, &["--json", "-"]].concat()).exits(status);
         let value: Value =
             serde_json::from_str(&run.stdout).unwrap_or_else(|e| panic!("{e}: {}", run.stdout));
@@ -59,7 +59,7 @@ impl Files {
     }
 
     /// A baseline of so many sittings, each of six runs that scatter by some percent, and differ as little from each other.
-    fn baseline(&self, sittings: u64) {
+    pub fn baseline(&self, sittings: u64) {
         for sitting in 0..sittings {
             let factor = [1.0, 1.004, 0.997, 1.002][sitting as usize % 4];
             self.runs(&format!("base/{sitting:02}"), &documents::latency(), 100 + 10 * sitting, factor);
@@ -103,6 +103,8 @@ fn a_doubled_latency_never_passes() {
     assert_eq!(run.status.code(), Some(i32::from(verdict == "regression")));
     assert_eq!(at(&value, "/order").as_array().unwrap().len(), 12);
     assert_eq!(text(&value, "/arms/1/environment/VERBMARK_EMULATED"), "delay=100000");
+    let command = at(&value, "/tests/0/commands/b").as_array().unwrap();
+    assert_eq!(command[..3], ["VERBMARK_EMULATED=delay=100000", "send_lat", "-d"]);
 }
 
 #[test]
@@ -376,7 +378,7 @@ fn what_makes_no_sense_is_told_before_anything_is_measured() {
         (vec!["--a", lat, "--b", "ls -l"], "'ls' is no test of this suite"),
         (vec!["--a", lat, "--b", "X=1"], "it names no test"),
         (vec!["--a", lat, "--b", "send_lat 'x"], "a quote does not end"),
-        (vec!["--a", lat, "--b", "/nowhere/send_lat --loopback"], "there is no /nowhere/send_lat"),
+        (vec!["--a", lat, "--b", "/nowhere/send_lat --loopback"], "--b: there is no directory /nowhere"),
         (vec!["--a", lat, "--b", "send_bw -d emu0 --loopback"], "have no metric in common"),
         (vec!["--a", lat, "--b", "send_lat -d emu0 --loopback --json x"], "--json is for one run"),
         (vec!["--a", lat, "--b", lat, "--metric", "max"], "'max' is not a metric that is compared"),

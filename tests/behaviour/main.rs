@@ -17,6 +17,7 @@ mod emulated_faults;
 mod explain;
 mod fuzz;
 mod gate;
+mod gate_suite;
 mod guarded;
 mod layout;
 mod limited_by;

@@ -15,11 +15,15 @@ use crate::gate::limit::over_runs;
 use crate::gate::sample::{Met, Runs};
 use crate::gate::series::Gathered;
 use crate::gate::{Arm, Verdict, order};
+use crate::report::Target;
 use crate::suite as binaries;
 
 mod baseline;
+mod draft;
+mod options;
 mod outputs;
 mod plan;
+mod preview;
 mod self_test;
 mod sitting;
 mod suite;
@@ -41,7 +45,8 @@ pub fn run(args: &GateArgs) -> Result<u8> {
     let outputs = Outputs::open(&args.output)?;
     let plan = Plan::new(args)?;
     if args.measuring.dry_run {
-        return outputs.show(&table::preview(&plan)).map(|()| 0);
+        let shown = preview::preview(args, &plan, binaries::width())?;
+        return Target::Stdout.offer(shown.as_bytes()).map(|()| 0);
     }
     if plan.form.is_none() && !outputs.are_none() {
         return Err(Error::usage("--record alone judges nothing, and there is nothing to write")
@@ -120,6 +125,7 @@ impl<'a> Job<'a> {
             Err(error) if error.kind == Kind::Interrupted => gate.fail(error),
             other => other?,
         }
+        gate.notes.extend(self.plan.notes.iter().cloned());
         gate.duration_s = began.elapsed().as_secs_f64();
         gate.conclude(self.args.output.strict);
         Ok(gate)
@@ -320,12 +326,8 @@ fn entry(name: String, binary: String, a: &Runs, b: &Runs) -> TestEntry {
 
 /// The command lines of a test, by arm.
 fn commands(planned: &PlannedTest) -> BTreeMap<String, Vec<String>> {
-    let line = |invocation: &super::sibling::Invocation| {
-        let words = invocation.words.iter().map(|word| word.to_string_lossy().into_owned());
-        std::iter::once(invocation.name().into_owned()).chain(words).collect()
-    };
-    let a = planned.a.iter().map(|a| ("a".to_owned(), line(a)));
-    a.chain([("b".to_owned(), line(&planned.b))]).collect()
+    let a = planned.a.iter().map(|a| ("a".to_owned(), preview::command(a)));
+    a.chain([("b".to_owned(), preview::command(&planned.b))]).collect()
 }
 
 /// A sitting that is worse is no baseline.
