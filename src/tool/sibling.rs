@@ -35,7 +35,7 @@ pub fn beside_us(name: &str) -> Result<PathBuf> {
         return Ok(program);
     }
     Err(Error::usage(format!("{name} is not beside this program: there is no {} to run", program.display()))
-        .with_remedy("install all binaries of the suite in one directory, or write the path of this one"))
+        .with_remedy("install all binaries of the suite in one directory"))
 }
 
 /// There is such a file, and this user may run it.

@@ -75,8 +75,8 @@ fn a_mistake_in_a_suite_is_told_with_file_line_test_and_remedy() {
         ("[tolerance]\np50 = { tolerance = \"100%\" }", "tolerance of p50 is 100%: it must be 0% or more"),
         ("[a]\nname = \"x\"\n[b]\nname = \"x\"", "suite.toml: both arms are called x"),
         ("[a]\nname = \"candidate\"", "both arms are called candidate"),
-        ("[b]\nprograms = \"nowhere\"", "test send_lat: there is no directory nowhere"),
-        ("[b]\nprograms = \"empty\"", "test send_lat: there is no send_lat in empty"),
+        ("[b]\nprograms = \"nowhere\"", "test send_lat, [b]: there is no directory nowhere"),
+        ("[b]\nprograms = \"empty\"", "test send_lat, [b]: there is no send_lat in empty"),
         ("[b]\nprograms = \"suite.toml\"", "suite.toml is no directory"),
         ("[b]\nprograms = \".\"", "./send_lat is no program that can be run"),
         (

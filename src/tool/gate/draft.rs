@@ -107,7 +107,8 @@ impl Drafts<'_> {
         let candidate = self.suite.b.clone().unwrap_or_default();
         let mut tests = Vec::new();
         for Draft { typed, place, shape, mut asked } in self.drafts()? {
-            let looked_at = |arm: &TypedArm| {
+            let looked_at = |arm: &TypedArm, header: &str| {
+                let place = format!("{place}{header}");
                 let limited =
                     self.invocation(typed, arm, shape, true).map_err(|error| error.within(&place))?;
                 look_at(&place, &typed.binary, arm, &limited)?;
@@ -115,7 +116,8 @@ impl Drafts<'_> {
                 let is_limited = !matches!(self.form, None | Some(Form::SelfTest));
                 self.invocation(typed, arm, shape, is_limited)
             };
-            let (a, b) = (a.map(looked_at).transpose()?, looked_at(&candidate)?);
+            let a = a.map(|a| looked_at(a, ", [a]")).transpose()?;
+            let b = looked_at(&candidate, if self.suite.b.is_some() { ", [b]" } else { "" })?;
             let is_tcp_only = names(&b.words, "--tcp-only");
             asked.transport = asked.transport.filter(|_| !is_tcp_only);
             tests.push(PlannedTest { asked, a, b });

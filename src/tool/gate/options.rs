@@ -14,64 +14,27 @@ pub fn check(args: &GateArgs, form: Option<Form>) -> Result<()> {
     let is_paired = matches!(form, Some(Form::Turns | Form::SelfTest));
     let compares = matches!(form, Some(Form::Turns | Form::Sittings));
     let judges = compares || form == Some(Form::SelfTest);
-    let options = [
-        (
-            "--min-pairs",
-            measuring.min_pairs.is_some(),
-            is_paired,
-            "there are no pairs",
-            "--runs N says how often each test runs",
-        ),
-        (
-            "--max-pairs",
-            measuring.max_pairs.is_some(),
-            is_paired,
-            "there are no pairs",
-            "--runs N says how often each test runs",
-        ),
-        (
-            "--seed",
-            measuring.seed.is_some(),
-            is_paired,
-            "there is one arm, and no order to draw",
-            "leave it away",
-        ),
-        (
-            "--runs",
-            measuring.runs.is_some(),
-            !is_paired,
-            "the arms run in pairs",
-            "--min-pairs and --max-pairs say how many",
-        ),
-        (
-            "--keep",
-            measuring.keep.is_some(),
-            !is_measured,
-            "the candidate is measured already",
-            "leave it away",
-        ),
-        (
-            "--allow-mismatch",
-            !arms.allow_mismatch.is_empty(),
-            compares,
-            "nothing is compared with anything else",
-            "leave it away",
-        ),
-        (
-            "--metric",
-            !arms.metric.is_empty(),
-            judges,
-            "no metric is judged",
-            "leave it away, or give a baseline: --a or --baseline",
-        ),
-    ];
-    match options.into_iter().find(|(_, is_given, has_effect, ..)| *is_given && !has_effect) {
-        None => Ok(()),
-        Some((option, _, _, why, remedy)) => {
-            let way = way(args, form);
-            Err(Error::usage(format!("{option} has no effect {way}: {why}")).with_remedy(remedy))
-        }
-    }
+    let refused_if =
+        |is_idle: bool, option: &str, why: &str, remedy: &str| match is_idle {
+            false => Ok(()),
+            true => Err(Error::usage(format!("{option} has no effect {}: {why}", way(args, form)))
+                .with_remedy(remedy)),
+        };
+    let (no_pairs, instead) = ("there are no pairs", "--runs N says how often each test runs");
+    refused_if(measuring.min_pairs.is_some() && !is_paired, "--min-pairs", no_pairs, instead)?;
+    refused_if(measuring.max_pairs.is_some() && !is_paired, "--max-pairs", no_pairs, instead)?;
+    let in_pairs = "--min-pairs and --max-pairs say how many";
+    refused_if(measuring.runs.is_some() && is_paired, "--runs", "the arms run in pairs", in_pairs)?;
+    let no_order = "there is one arm, and no order to draw";
+    refused_if(measuring.seed.is_some() && !is_paired, "--seed", no_order, "leave it away")?;
+    let nothing_runs = "the candidate is measured already";
+    refused_if(measuring.keep.is_some() && is_measured, "--keep", nothing_runs, "leave it away")?;
+    let nothing_beside = "nothing is compared with anything else";
+    let allows = !arms.allow_mismatch.is_empty();
+    refused_if(allows && !compares, "--allow-mismatch", nothing_beside, "leave it away")?;
+    let baseline = "leave it away, or give a baseline: --a or --baseline";
+    refused_if(!arms.metric.is_empty() && !judges, "--metric", "no metric is judged", baseline)?;
+    refused_if(args.output.strict && form.is_none(), "--strict", "nothing is judged", baseline)
 }
 
 /// How the candidate is held to what.

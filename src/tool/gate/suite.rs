@@ -21,6 +21,9 @@ const LARGEST: u64 = 1 << 20;
 /// What a tolerance is, for who wrote something else.
 const TOLERANCE: &str = "a table of what is tolerated";
 
+/// Keys that stand before the first header: after it they would be the header's.
+const OF_ALL: [&str; 5] = ["tcp", "min_pairs", "max_pairs", "runs", "allow_mismatch"];
+
 /// The file as it is written.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -187,28 +190,45 @@ fn explained(name: &str, text: &str, error: &toml::de::Error) -> Error {
     let message = error.message();
     let (cause, remedy) = message.split_once(REMEDY).unwrap_or((message, ""));
     let mut place = name.to_owned();
-    let mut typed = "";
+    let (mut typed, mut before) = ("", "");
     if let Some(span) = error.span() {
         let number = line(text, span.start);
         typed = text.lines().nth(number - 1).unwrap_or_default();
+        before = text.get(..span.start).and_then(|text| text.rsplit('\n').next()).unwrap_or_default();
         place += &format!(": line {number}");
         place += &test_at(text, number).map(|test| format!(": test {test}")).unwrap_or_default();
     }
     let remedy = match remedy {
-        "" => usual_remedy(cause, typed),
+        "" => usual_remedy(cause, typed, before),
         known => known.to_owned(),
     };
     Error::usage(format!("{place}: {}", cause.replace(char::is_control, " "))).with_remedy(remedy)
 }
 
-/// What to do where the reader itself found what is wrong.
-fn usual_remedy(cause: &str, typed: &str) -> String {
-    let key = typed.split('=').next().unwrap_or_default().trim();
+/// What to do where the reader itself found what is wrong: in which line, and what stands before it there.
+fn usual_remedy(cause: &str, typed: &str, before: &str) -> String {
+    let key = before.rsplit(['{', ',']).next().unwrap_or_default().trim();
+    let is_value = key.ends_with('=');
+    let key = if is_value { format!("{key} ") } else { String::new() };
+    let is_header = typed.trim_start().starts_with("[[");
+    let is_of_all = |field: &&str| cause.starts_with(&format!("unknown field `{field}`"));
     match () {
-        () if cause.starts_with("unknown field `9") => {
+        () if typed.trim_start().starts_with("p99.9") || cause.starts_with("unknown field `9") => {
             "put a name with a dot in quotes, as in \"p99.9\" = { tolerance = \"10%\" }".into()
         }
-        () if cause.ends_with(TOLERANCE) => format!("write {key} = {{ tolerance = \"3%\" }}"),
+        () if is_header && cause.starts_with("invalid type") => {
+            "write its name in one bracket, as in [a]".into()
+        }
+        () if OF_ALL.iter().any(|field| is_of_all(field)) => {
+            "move it to the beginning of the file, before the first header in brackets".into()
+        }
+        () if cause.ends_with(TOLERANCE) => format!("write {key}{{ tolerance = \"3%\" }}"),
+        () if cause.ends_with("expected a sequence") => format!("write a list in brackets: {key}[ ... ]"),
+        () if cause.ends_with("expected a string") => format!("write a text in quotes: {key}\" ... \""),
+        () if cause.ends_with("expected a boolean") => {
+            format!("write {key}true, or false, without quotes")
+        }
+        () if cause.ends_with("expected a map") => format!("write a table in braces: {key}{{ ... }}"),
         () if cause.starts_with("missing field `binary`") => "add binary = \"send_lat\", or another".into(),
         () => "docs/formats.md tells what a suite has".into(),
     }
@@ -312,6 +332,15 @@ mod tests {
             ("[a.environment]\n\"A=B\" = \"1\"", "line 2: 'A=B' is no name of a variable"),
             ("[a.environment]\n\"A\\u0000\" = \"1\"", "line 2: 'A\\0' is no name of a variable"),
             ("[a.environment]\nA = \"\\u0000\"", "line 2: the value '\\0' has a NUL character"),
+            ("tcp = 3", "line 1: invalid type: integer `3`, expected a boolean / write tcp = true"),
+            ("allow_mismatch = \"x\"", "expected a sequence / write a list in brackets: allow_mismatch = ["),
+            ("[[a]]\nname = \"x\"", "line 1: invalid type: map, expected a string / write its name in one"),
+            ("[a]\nenvironment = 3", "expected a map / write a table in braces: environment = {"),
+            (
+                "[a]\nenvironment = { X = 1 }",
+                "line 2: invalid type: integer `1`, expected a string / write a text in quotes: X =",
+            ),
+            ("[tolerance]\np99 = {}\np99.9 = {}", "/ put a name with a dot in quotes"),
             ("= 3", "line 1:"),
         ] {
             let found = refused(text);
@@ -330,6 +359,8 @@ mod tests {
             ("sizes = [64, \"64\"]", "line 6: test send_bw: sizes: 64 stands there twice"),
             ("name = \"\"", "line 6: test send_bw: name = \"\" is empty"),
             ("name = \" -/\"", "the name ' -/' has no letter and no digit"),
+            ("runs = 3", "test send_bw: unknown field `runs`"),
+            ("runs = 3", "/ move it to the beginning of the file"),
             ("name = \"a\\u0007\"", "the name 'a\\u{7}' has a control character"),
             (
                 "limits = [\"p98:max=5us\"]",
