@@ -73,6 +73,7 @@ fn a_mistake_in_a_suite_is_told_with_file_line_test_and_remedy() {
             "is 99.9%: it must be above its tolerance, 99.9%",
         ),
         ("[tolerance]\np50 = { tolerance = \"100%\" }", "tolerance of p50 is 100%: it must be 0% or more"),
+        ("[tolerance]\nbw = { floor = \"50ns\" }", "suite.toml: line 4: a floor for bw, which is no time"),
         ("[a]\nname = \"x\"\n[b]\nname = \"x\"", "suite.toml: both arms are called x"),
         ("[a]\nname = \"candidate\"", "both arms are called candidate"),
         ("[b]\nprograms = \"nowhere\"", "test send_lat, [b]: there is no directory nowhere"),

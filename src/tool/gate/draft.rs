@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use toml::Spanned;
+
 use super::plan::{PlannedTest, check, of_test};
-use super::suite::{Suite, Tolerances, TypedArm, TypedTest, tolerances};
+use super::suite::{Metric, Suite, Tolerances, TypedArm, TypedTest, TypedTolerance, tolerances};
 use crate::cli;
 use crate::cli::tool::GateArgs;
 use crate::error::{Error, Result};
-use crate::gate::Arm;
 use crate::gate::document::{ArmRecord, Form};
-use crate::gate::series::Asked;
+use crate::gate::series::{Asked, Tolerance};
+use crate::gate::{Arm, Class};
 use crate::plan::{self as test_plan, Role, Shape};
 use crate::result::{LimitSpec, Of, Quantity, Transport};
 use crate::tool::sibling::{self, Invocation};
@@ -138,6 +140,7 @@ impl Drafts<'_> {
     /// The tests of the suite, and what is asked of each.
     fn drafts(&self) -> Result<Vec<Draft<'_>>> {
         self.check_arms()?;
+        self.check_floors()?;
         let mut named = HashSet::new();
         let mut drafts: Vec<Draft<'_>> = Vec::new();
         for test in &self.suite.test {
@@ -191,6 +194,23 @@ impl Drafts<'_> {
     ) -> impl Iterator<Item = (String, &'static str)> + 'a {
         let unjudged = tolerances.iter().filter(|(metric, _)| !judged.contains(&metric.0));
         unjudged.map(|(metric, typed)| (self.suite.place(typed), metric.0.name()))
+    }
+
+    /// A floor is a time, and rates have none.
+    fn check_floors(&self) -> Result<()> {
+        let of_tests = self.suite.test.iter().flat_map(|test| &test.get_ref().tolerance);
+        let all = self.suite.tolerance.iter().chain(of_tests);
+        let is_wrong = |(metric, typed): &(&Metric, &Spanned<TypedTolerance>)| {
+            metric.0.class() == Class::Rate && Tolerance::from(*typed.get_ref()).floor.is_some()
+        };
+        match all.into_iter().find(is_wrong) {
+            None => Ok(()),
+            Some((metric, typed)) => {
+                let (place, metric) = (self.suite.place(typed), metric.0.name());
+                Err(Error::usage(format!("{place}: a floor for {metric}, which is no time"))
+                    .with_remedy("leave the floor away"))
+            }
+        }
     }
 
     /// Both arms have names of their own.

@@ -219,7 +219,7 @@ fn usual_remedy(cause: &str, typed: &str, before: &str) -> String {
         () if is_header && cause.starts_with("invalid type") => {
             "write its name in one bracket, as in [a]".into()
         }
-        () if OF_ALL.iter().any(|field| is_of_all(field)) => {
+        () if OF_ALL.iter().any(is_of_all) => {
             "move it to the beginning of the file, before the first header in brackets".into()
         }
         () if cause.ends_with(TOLERANCE) => format!("write {key}{{ tolerance = \"3%\" }}"),
