@@ -144,6 +144,13 @@ impl Error {
         self
     }
 
+    /// Says before the cause where it is: in which option, file or test.
+    #[must_use]
+    pub fn within(mut self, place: &str) -> Self {
+        self.message = format!("{place}: {}", self.message);
+        self
+    }
+
     /// Moves the error to the step that was under way when a lower layer failed.
     #[must_use]
     pub fn at(mut self, step: Step) -> Self {

@@ -1,6 +1,7 @@
 //! What `verbmark gate` was told.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,12 @@ use clap::Args;
 
 use super::durations::parse_positive_duration;
 use super::parse_label;
+
+/// Runs of a test in one sitting.
+pub const RUNS: RangeInclusive<i64> = 1..=40;
+
+/// Pairs of runs before a look.
+pub const PAIRS: RangeInclusive<i64> = 3..=40;
 
 /// Options of `verbmark gate`.
 #[derive(Debug, Clone, Args)]
@@ -18,7 +25,8 @@ use super::parse_label;
                       verbmark gate [OPTIONS] --record DIR (SUITE | --b COMMAND)     one more sitting\n       \
                       verbmark gate [OPTIONS] --self-test N (SUITE | --b COMMAND)    how often it fails where nothing changed",
     after_help = "COMMAND is a test with its options, and variables of its environment before it, as in 'VAR=1 send_lat -s 64 HOST'. \
-                  On HOST runs `verbmark serve`.\n\
+                  On HOST runs `verbmark serve`. \
+                  An option that changes nothing in the way that was chosen is refused.\n\
                   Verdicts: improved, pass, regression, inconclusive, not comparable, invalid.\n\
                   Exit status: 0 improved, pass or inconclusive; 1 a regression, or a limit failed; 2 usage; 3 inconclusive with \
                   --strict; 4 not comparable, or no baseline; 5 a run failed, must not be trusted, or a limit could not be \
@@ -62,8 +70,8 @@ pub struct GateArms {
     #[arg(long, value_name = "COMMAND", conflicts_with = "suite")]
     pub b: Option<String>,
 
-    /// Metric to compare, with --b, repeatable: p50, p99, p99.9, bw, rate, cpu.client, cpu.server [default: p50 and p99, or bw]
-    #[arg(long, value_name = "METRIC", conflicts_with = "suite")]
+    /// Metric to compare, with --b, repeatable, or a list with commas: p50, p99, p99.9, bw, rate, cpu.client, cpu.server [default: p50 and p99, or bw]
+    #[arg(long, value_name = "METRIC", value_delimiter = ',', conflicts_with = "suite")]
     pub metric: Vec<String>,
 
     /// Hold the candidate to the sittings in this directory, as --record wrote them
@@ -92,15 +100,15 @@ pub struct GateArms {
 #[command(next_help_heading = "Measuring")]
 pub struct GateMeasuring {
     /// Pairs of runs before the first look, after which only what has surely not become worse is done [default: 6, or the suite's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=40))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(PAIRS))]
     pub min_pairs: Option<u8>,
 
     /// Pairs of runs before the last look, which decides [default: 15, or the suite's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=40))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(PAIRS))]
     pub max_pairs: Option<u8>,
 
-    /// Runs of each test in a sitting, or of one that is held to limits alone [default: 6 and 1, or the suite's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=40))]
+    /// Runs of each test in a sitting, which one of --candidate must have, too, or of one that is held to limits alone [default: 6 and 1, or the suite's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(RUNS))]
     pub runs: Option<u8>,
 
     /// What the order of the arms is drawn from [default: a random number, which the document tells]
@@ -115,7 +123,7 @@ pub struct GateMeasuring {
     #[arg(long, value_name = "DIR", conflicts_with = "record")]
     pub keep: Option<PathBuf>,
 
-    /// Say what would be run, and run nothing
+    /// Say what would be run and held to what, and run nothing: commands as a shell takes them
     #[arg(long)]
     pub dry_run: bool,
 }

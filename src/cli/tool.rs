@@ -9,7 +9,7 @@ use clap_complete::Shell;
 
 use super::EndpointArgs;
 use super::durations::parse_positive_duration;
-pub use super::gate::{GateArgs, GateArms, GateMeasuring, GateOutput};
+pub use super::gate::{GateArgs, GateArms, GateMeasuring, GateOutput, PAIRS, RUNS};
 use super::sizes::parse_positive_size;
 
 /// The options of `verbmark`.

@@ -72,13 +72,24 @@ impl Rule {
         let wrong = |what: &str, value: f64, range: &str| {
             Err(Error::usage(format!("{what} of {} is {value}: it must be {range}", self.metric.name())))
         };
+        // Finer than shares are shown elsewhere: what is just outside must not look as if it were inside.
+        let percent = |share: f64| format!("{}%", (share * 1e8).round() / 1e6);
         if !(0.0..1.0).contains(&self.tolerance) {
-            return wrong("tolerance", self.tolerance, "0 or more and below 1");
+            let (metric, found) = (self.metric.name(), percent(self.tolerance));
+            return Err(Error::usage(format!(
+                "tolerance of {metric} is {found}: it must be 0% or more and below 100%"
+            ))
+            .with_remedy(format!("write a smaller tolerance of {metric}")));
         }
-        if !(self.must_detect > self.tolerance && self.must_detect < if rate { 1.0 } else { 100.0 }) {
-            let range =
-                if rate { "above the tolerance and below 1" } else { "above the tolerance, below 100" };
-            return wrong("must-detect", self.must_detect, range);
+        let most = if rate { 1.0 } else { 100.0 };
+        if !(self.must_detect > self.tolerance && self.must_detect < most) {
+            let metric = self.metric.name();
+            let [found, tolerance, most] = [self.must_detect, self.tolerance, most].map(percent);
+            let cause = format!(
+                "must_detect of {metric} is {found}: it must be above its tolerance, {tolerance}, and below {most}"
+            );
+            return Err(Error::usage(cause)
+                .with_remedy(format!("write another must_detect, or a smaller tolerance, of {metric}")));
         }
         if !(0.0..=*PLAUSIBLE.end()).contains(&self.floor) {
             return wrong("floor", self.floor, "0 or more");

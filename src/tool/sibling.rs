@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::unistd::{AccessFlags, Pid, access};
 
 use crate::error::{Error, Result, Step};
 use crate::result::{Document, Status};
@@ -31,11 +31,16 @@ pub fn beside_us(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe()
         .map_err(|error| Error::failed(Step::Arguments, format!("where this program is: {error}")))?;
     let program = own.with_file_name(name);
-    if program.is_file() {
+    if is_executable(&program) {
         return Ok(program);
     }
-    Err(Error::usage(format!("there is no {}", program.display()))
+    Err(Error::usage(format!("{name} is not beside this program: there is no {} to run", program.display()))
         .with_remedy("install all binaries of the suite in one directory"))
+}
+
+/// There is such a file, and this user may run it.
+pub fn is_executable(program: &Path) -> bool {
+    program.is_file() && access(program, AccessFlags::X_OK).is_ok()
 }
 
 /// A test to be run.

@@ -115,8 +115,10 @@ proptest! {
             "\\PC{0,24}",
         ], 0..8),
     ) {
-        if let Err(cause) = Suite::parse(&lines.join("\n")) {
-            prop_assert!(!cause.is_empty() && !cause.contains('\n'), "{cause:?}");
+        if let Err(error) = Suite::parse("suite.toml", &lines.join("\n")) {
+            let cause = error.message;
+            prop_assert!(cause.starts_with("suite.toml: ") && !cause.contains('\n'), "{cause:?}");
+            prop_assert!(error.remedy.is_some_and(|remedy| !remedy.contains('\n')), "{cause:?}");
         }
     }
 

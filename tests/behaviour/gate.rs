@@ -103,6 +103,8 @@ fn a_doubled_latency_never_passes() {
     assert_eq!(run.status.code(), Some(i32::from(verdict == "regression")));
     assert_eq!(at(&value, "/order").as_array().unwrap().len(), 12);
     assert_eq!(text(&value, "/arms/1/environment/VERBMARK_EMULATED"), "delay=100000");
+    let command = at(&value, "/tests/0/commands/b").as_array().unwrap();
+    assert_eq!(command[..3], ["VERBMARK_EMULATED=delay=100000", "send_lat", "-d"]);
 }
 
 #[test]
@@ -298,7 +300,7 @@ fn what_makes_no_sense_is_told_before_anything_is_measured() {
         (vec!["--a", lat, "--b", "ls -l"], "'ls' is no test of this suite"),
         (vec!["--a", lat, "--b", "X=1"], "it names no test"),
         (vec!["--a", lat, "--b", "send_lat 'x"], "a quote does not end"),
-        (vec!["--a", lat, "--b", "/nowhere/send_lat --loopback"], "there is no /nowhere/send_lat"),
+        (vec!["--a", lat, "--b", "/nowhere/send_lat --loopback"], "--b: there is no directory /nowhere"),
         (vec!["--a", lat, "--b", "send_bw -d emu0 --loopback"], "have no metric in common"),
         (vec!["--a", lat, "--b", "send_lat -d emu0 --loopback --json x"], "--json is for one run"),
         (vec!["--a", lat, "--b", lat, "--metric", "max"], "'max' is not a metric that is compared"),

@@ -18,6 +18,7 @@ mod explain;
 mod fuzz;
 mod gate;
 mod gate_sittings;
+mod gate_suite;
 mod guarded;
 mod layout;
 mod limited_by;

@@ -16,12 +16,16 @@ use crate::gate::limit::over_runs;
 use crate::gate::sample::{Met, Runs};
 use crate::gate::series::Gathered;
 use crate::gate::{Arm, Verdict, order};
+use crate::report::Target;
 use crate::suite as binaries;
 
 mod baseline;
 mod candidate;
+mod draft;
+mod options;
 mod outputs;
 mod plan;
+mod preview;
 mod self_test;
 mod sitting;
 mod suite;
@@ -47,7 +51,8 @@ pub fn run(args: &GateArgs) -> Result<u8> {
     let candidate = args.arms.candidate.as_deref();
     let candidate = candidate.map(|path| Candidate::read(path, &plan, &baseline)).transpose()?;
     if args.measuring.dry_run {
-        return outputs.show(&table::preview(&plan)).map(|()| 0);
+        let shown = preview::preview(args, &plan, &baseline, candidate.as_ref(), binaries::width());
+        return Target::Stdout.offer(shown.as_bytes()).map(|()| 0);
     }
     let unfinished = args.arms.record.as_deref().map(Unfinished::begin).transpose()?;
     let directory = match (&unfinished, &args.measuring.keep) {
@@ -108,6 +113,7 @@ impl<'a> Job<'a> {
         if let Err(error) = outcome {
             gate.fail(error);
         }
+        gate.notes.extend(self.plan.notes.iter().cloned());
         gate.duration_s = began.elapsed().as_secs_f64();
         gate.conclude(self.args.output.strict);
         gate
@@ -172,7 +178,9 @@ impl<'a> Job<'a> {
         for (asked, runs) in &candidate.tests {
             gathered.against_sittings(asked, &stored, runs);
             let binary = runs.tests.first().map(|test| test.binary.clone()).unwrap_or_default();
-            gate.tests.push(entry(asked.test.clone(), binary, &Runs::default(), runs));
+            let entry = entry(asked.test.clone(), binary, &Runs::default(), runs);
+            // A test that was one of several knows of all their runs.
+            gate.tests.push(TestEntry { runs_b: runs.most_of_a_point(), ..entry });
         }
         self.judge(gate, gathered, true)
     }
@@ -344,12 +352,8 @@ fn entry(name: String, binary: String, a: &Runs, b: &Runs) -> TestEntry {
 
 /// The command lines of a test, by arm.
 fn commands(planned: &PlannedTest) -> BTreeMap<String, Vec<String>> {
-    let line = |invocation: &super::sibling::Invocation| {
-        let words = invocation.words.iter().map(|word| word.to_string_lossy().into_owned());
-        std::iter::once(invocation.name().into_owned()).chain(words).collect()
-    };
-    let a = planned.a.iter().map(|a| ("a".to_owned(), line(a)));
-    a.chain([("b".to_owned(), line(&planned.b))]).collect()
+    let a = planned.a.iter().map(|a| ("a".to_owned(), preview::command(a)));
+    a.chain([("b".to_owned(), preview::command(&planned.b))]).collect()
 }
 
 /// A sitting that is worse than the baseline is none, also where the verdict decides nothing because there are few

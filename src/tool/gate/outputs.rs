@@ -64,6 +64,10 @@ impl Outputs {
                 .with_remedy("write all but one of them to files"));
         }
         files.iter().try_for_each(|(_, target)| target.check())?;
+        if let Some(twice) = written_twice(&files) {
+            return Err(Error::usage(format!("two outputs would be written to {}", twice.display()))
+                .with_remedy("give each a file of its own"));
+        }
         let summary = env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()).map(PathBuf::from);
         let may_append = summary.as_deref().map_or(Ok(()), |path| append(path, ""));
         may_append.map_err(|error| Error { kind: Kind::Usage, ..error })?;
@@ -129,6 +133,31 @@ fn tell(gate: &mut Gate, written: Result<()>) {
     if let Err(error) = written {
         suite::complain(&error);
         gate.unwritten(error);
+    }
+}
+
+/// The first file that two of them name, in whatever spelling.
+fn written_twice(files: &[(Format, Target)]) -> Option<&Path> {
+    let paths: Vec<_> = files
+        .iter()
+        .filter_map(|(_, target)| match target {
+            Target::Path(path) => Some((path.as_path(), place(path)?)),
+            Target::Stdout => None,
+        })
+        .collect();
+    let is_met =
+        |(i, (_, place)): &(usize, &(&Path, PathBuf))| paths[..*i].iter().any(|(_, other)| other == place);
+    paths.iter().enumerate().find(is_met).map(|(_, (path, _))| *path)
+}
+
+/// Where a file is or would be; `None` of a device or a pipe, which takes one text after the other.
+fn place(path: &Path) -> Option<PathBuf> {
+    match path.canonicalize() {
+        Ok(real) => real.is_file().then_some(real),
+        Err(_) => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            Some(parent.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))
+        }
     }
 }
 

@@ -1,16 +1,14 @@
 //! What a person sees of a gate.
 
 use super::counted;
-use super::plan::Plan;
 use crate::gate::baseline::FEWEST_SITTINGS;
 use crate::gate::document::{ArmRecord, Form, Gate, LimitOutcome, SelfTestSeries, Series, Trouble};
 use crate::gate::family::WORST_FIRST;
 use crate::gate::{Arm, Code, Verdict};
 use crate::report::limits;
 use crate::report::text::{columns, labelled, plain, wrap};
-use crate::result::{Quantity, Status};
+use crate::result::Status;
 use crate::tool::compare::{between, limited, percent};
-use crate::tool::sibling::Invocation;
 use crate::units::format_size;
 
 /// The whole of it, no line of text wider than `width` where words allow it. Rows are as wide as they are.
@@ -210,39 +208,4 @@ fn conclusion(gate: &Gate) -> String {
         true => format!("{status}   exit status {}", gate.exit_status),
         false => format!("{status}   {}   exit status {}", counts.join(", "), gate.exit_status),
     }
-}
-
-/// What would be run.
-pub fn preview(plan: &Plan) -> String {
-    let mut out = String::new();
-    for planned in &plan.tests {
-        let metrics: Vec<_> = planned.asked.metrics.iter().map(|metric| rule(*metric, planned)).collect();
-        out += &format!("{}  {}\n", plain(&planned.asked.test), metrics.join(", "));
-        for (name, invocation) in planned.a.iter().map(|a| ("A", a)).chain([("B", &planned.b)]) {
-            out += &format!("  {name}  {}\n", plain(&line(invocation)));
-        }
-    }
-    out += &match plan.form {
-        Form::Turns | Form::SelfTest => {
-            format!("each {} to {} times an arm\n", plan.first_look, plan.last_look)
-        }
-        _ => format!("each {} times\n", plan.runs),
-    };
-    out
-}
-
-fn rule(metric: Quantity, planned: &super::plan::PlannedTest) -> String {
-    let shown = |rule: crate::gate::Rule| {
-        let share = |share: f64| (share * 1e4).round() / 100.0;
-        format!(" (tolerance {} %, must detect {} %)", share(rule.tolerance), share(rule.must_detect))
-    };
-    format!("{}{}", metric.name(), planned.asked.rule(metric, 0.0).map(shown).unwrap_or_default())
-}
-
-/// A command as a shell would take it.
-fn line(invocation: &Invocation) -> String {
-    let environment = invocation.environment.iter().map(|(name, value)| format!("{name}={value}"));
-    let words = invocation.words.iter().map(|word| word.to_string_lossy().into_owned());
-    let all: Vec<_> = environment.chain([invocation.program.display().to_string()]).chain(words).collect();
-    shlex::try_join(all.iter().map(String::as_str)).unwrap_or_else(|_| all.join(" "))
 }
