@@ -12,6 +12,7 @@ use crate::gate::compare::{EMULATED, UNOPTIMISED};
 use crate::gate::document::{Form, Gate, TestEntry};
 use crate::gate::fingerprint::Field;
 use crate::gate::limit::over_runs;
+use crate::gate::output::words;
 use crate::gate::sample::{Met, Runs};
 use crate::gate::series::Gathered;
 use crate::gate::{Arm, Verdict, order};
@@ -210,6 +211,7 @@ impl<'a> Job<'a> {
         gate.differences.clear();
         let found = self_test::summary(&rounds);
         gate.series = self_test::worst(rounds);
+        gate.limits = self_test::worst_limits(std::mem::take(&mut gate.limits));
         gate.self_test = Some(found);
         outcome
     }
@@ -245,9 +247,9 @@ impl<'a> Job<'a> {
         // Stored sittings may hold more than is asked for now.
         let is_turns = gate.form == Form::Turns;
         for lone in gathered.uncompared.drain(..).filter(|lone| !lone.in_a || is_turns) {
-            let what = lone.id.as_deref().unwrap_or("all of it");
+            let what = lone.id.as_deref().map_or_else(|| "all of it".into(), words::point);
             let place = if lone.in_a { "baseline" } else { "candidate" };
-            gate.note("uncompared", format!("only in the {place}: {} {what}", lone.test));
+            gate.note("uncompared", format!("only the {place} has {}: {what}", lone.test));
         }
         gate.series = gathered.judge(last)?;
         Ok(())
