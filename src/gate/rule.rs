@@ -69,25 +69,25 @@ impl Rule {
     /// A usage error that names the value out of range.
     pub fn check(&self) -> Result<()> {
         let rate = !self.metric.class().higher_is_worse();
-        let wrong = |what: &str, value: String, range: &str| {
+        let wrong = |what: &str, value: f64, range: &str| {
             Err(Error::usage(format!("{what} of {} is {value}: it must be {range}", self.metric.name())))
         };
         if !(0.0..1.0).contains(&self.tolerance) {
-            return wrong("tolerance", percent(self.tolerance), "0 % or more, and below 100 %");
+            return wrong("tolerance", self.tolerance, "0 or more and below 1");
         }
         if !(self.must_detect > self.tolerance && self.must_detect < if rate { 1.0 } else { 100.0 }) {
-            let most = if rate { "100 %" } else { "10000 %" };
-            let range = format!("above the tolerance of {}, and below {most}", percent(self.tolerance));
-            return wrong("must-detect", percent(self.must_detect), &range);
+            let range =
+                if rate { "above the tolerance and below 1" } else { "above the tolerance, below 100" };
+            return wrong("must-detect", self.must_detect, range);
         }
         if !(0.0..=*PLAUSIBLE.end()).contains(&self.floor) {
-            return wrong("floor", self.floor.to_string(), "0 or more");
+            return wrong("floor", self.floor, "0 or more");
         }
         if !(0.5..1.0).contains(&self.confidence) {
-            return wrong("confidence", percent(self.confidence), "50 % or more, and below 100 %");
+            return wrong("confidence", self.confidence, "0.5 or more and below 1");
         }
         if !(FEWEST_RUNS..=MOST_RUNS).contains(&self.minimum_runs) {
-            return wrong("minimum of runs", self.minimum_runs.to_string(), "3 to 40");
+            return wrong("minimum of runs", self.minimum_runs as f64, "3 to 40");
         }
         Ok(())
     }

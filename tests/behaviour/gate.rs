@@ -110,7 +110,11 @@ fn a_candidate_against_itself_never_regresses() {
     let _turn = suite::turn();
     let files = Files::new();
     files.suite(SUITE);
-    let value = files.gated(&["suite.toml", "--self-test", "2", "--max-pairs", "5"], 0);
+    let words = ["suite.toml", "--self-test", "2", "--max-pairs", "5", "--junit", "gate.xml"];
+    let value = files.gated(&words, 0);
+    // One case a metric, and one for the gate.
+    let junit = fs::read_to_string(files.path("gate.xml")).unwrap();
+    assert_eq!(junit.matches("<testcase").count(), 5, "{junit}");
     let found = at(&value, "/self_test/series").as_array().unwrap();
     assert_eq!(found.len(), 4, "{value:#}");
     for series in found {
@@ -171,6 +175,15 @@ fn with_few_sittings_the_verdict_is_advisory_and_says_how_many_it_needs() {
     assert_eq!(text(&value, "/verdict"), "inconclusive");
     let run = files.gate(&["--baseline", "base", "--candidate", "slower", "--strict"]).exits(3);
     assert!(run.stdout.contains("3 stored sittings: record 5 more"), "{}", run.stdout);
+    // Why it ends so, and what it would have failed for.
+    assert!(run.stdout.contains("advisory  REGRESSION  send_lat 64 B rdma p50"), "{}", run.stdout);
+    let last = run.stdout.lines().last().unwrap();
+    assert!(last.starts_with("verdict  INCONCLUSIVE, exit status 3: "), "{last}");
+    assert!(last.contains("advisory regression"), "{last}");
+    assert!(
+        last.contains("nothing that decides was judged") && last.ends_with("with 3 stored sittings of 8"),
+        "{last}"
+    );
 }
 
 #[test]
@@ -296,8 +309,16 @@ fn a_test_that_fails_is_invalid_and_the_others_are_measured() {
     let _turn = suite::turn();
     let files = Files::new();
     files.suite(&format!("{SUITE}[b.environment]\nVERBMARK_EMULATED = \"corrupt=3\"\n[a]\n"));
-    let value = files.gated(&["suite.toml", "--min-pairs", "3", "--max-pairs", "3"], 5);
+    let words = ["suite.toml", "--min-pairs", "3", "--max-pairs", "3", "--markdown", "gate.md"];
+    let value = files.gated(&[&words[..], &["--openmetrics", "gate.prom"]].concat(), 5);
     assert_eq!(text(&value, "/verdict"), "invalid");
+    let read = |name: &str| fs::read_to_string(files.path(name)).unwrap();
+    assert!(read("gate.md").contains("### Not measured"), "{}", read("gate.md"));
+    assert!(
+        read("gate.prom").contains("verbmark_gate_test_measured{test=\"send_lat\"} 0"),
+        "{}",
+        read("gate.prom")
+    );
     for test in at(&value, "/tests").as_array().unwrap() {
         assert!(text(test, "/error/message").contains("payload"), "{test:#}");
     }

@@ -105,27 +105,18 @@ fn what_is_no_measurement_is_an_error_with_its_run() {
 #[test]
 fn a_rule_out_of_range_is_a_usage_error_with_its_value() {
     for (rule, message) in [
-        (
-            Rule { tolerance: 1.0, ..p50() },
-            "tolerance of p50 is 100 %: it must be 0 % or more, and below 100 %",
-        ),
-        (
-            Rule { tolerance: f64::NAN, ..p50() },
-            "tolerance of p50 is NaN %: it must be 0 % or more, and below 100 %",
-        ),
+        (Rule { tolerance: 1.0, ..p50() }, "tolerance of p50 is 1: it must be 0 or more and below 1"),
+        (Rule { tolerance: f64::NAN, ..p50() }, "tolerance of p50 is NaN: it must be 0 or more and below 1"),
         (
             Rule { must_detect: 0.02, ..p50() },
-            "must-detect of p50 is 2 %: it must be above the tolerance of 2 %, and below 10000 %",
+            "must-detect of p50 is 0.02: it must be above the tolerance, below 100",
         ),
         (Rule { floor: -1.0, ..p50() }, "floor of p50 is -1: it must be 0 or more"),
-        (
-            Rule { confidence: 99.0, ..p50() },
-            "confidence of p50 is 9900 %: it must be 50 % or more, and below 100 %",
-        ),
+        (Rule { confidence: 99.0, ..p50() }, "confidence of p50 is 99: it must be 0.5 or more and below 1"),
         (Rule { minimum_runs: 2, ..p50() }, "minimum of runs of p50 is 2: it must be 3 to 40"),
         (
             Rule::new(Quantity::Bandwidth, 0.02, 1.0),
-            "must-detect of bw is 100 %: it must be above the tolerance of 2 %, and below 100 %",
+            "must-detect of bw is 1: it must be above the tolerance and below 1",
         ),
     ] {
         assert_eq!(judge(&rule, &[1.0; 6], &[1.0; 6], true).unwrap_err().message, message);
