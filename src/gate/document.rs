@@ -214,7 +214,8 @@ pub struct SelfTestSeries {
     /// What a suite should tolerate, as a share: [`Self::tolerance`] in whole percent, and no less than is usual. `None`
     /// where nothing was compared, or runs scatter more than any rule can allow for.
     pub suggested_tolerance: Option<f64>,
-    /// What a suite should say must be detected: [`Self::must_detect`] likewise, and above the tolerance.
+    /// What a suite should say must be detected: [`Self::must_detect`] likewise, and above the tolerance. `None` also where
+    /// runs were too few for it.
     pub suggested_must_detect: Option<f64>,
 }
 

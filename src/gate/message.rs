@@ -4,7 +4,7 @@ use crate::gate::rule::percent;
 use crate::gate::verdict::{Judgement, Verdict};
 
 /// Changes in percent from which on a factor says more.
-const MOST_PERCENT: f64 = 9_999.5;
+pub(in crate::gate) const MOST_PERCENT: f64 = 9_999.5;
 
 /// Ratios below which a change in percent would be shown as all of it.
 const LEAST_RATIO: f64 = 0.000_5;

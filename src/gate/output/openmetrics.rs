@@ -126,10 +126,9 @@ fn verdicts(out: &mut String, gate: &Gate) {
 /// Which tests were measured, what of them differs, and what a reader should know. Why a test was not measured, and values
 /// that differ, are no labels: they would begin a new series each time.
 fn circumstances(out: &mut String, gate: &Gate) {
-    let measured = gate
-        .tests
-        .iter()
-        .map(|test| (vec![("test", test.name.clone())], f64::from(u8::from(test.error.is_none()))));
+    let measured = gate.tests.iter().map(|test| {
+        (vec![("test", test.name.clone())], f64::from(u8::from(test.error.is_none() && gate.error.is_none())))
+    });
     family(out, "verbmark_gate_test_measured", "1 for a test that was measured to its end.", measured);
     let mismatches = gate.mismatches.iter().map(|of| {
         let end = of.end.unwrap_or_default().to_owned();

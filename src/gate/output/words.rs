@@ -5,6 +5,7 @@ use crate::gate::baseline::FEWEST_SITTINGS;
 use crate::gate::compare::Mismatch;
 use crate::gate::document::{Form, Gate, LimitOutcome, SelfTestSeries, Series, TestEntry};
 use crate::gate::family::WORST_FIRST;
+use crate::gate::message::MOST_PERCENT;
 use crate::gate::rule::percent;
 use crate::gate::sample::Met;
 use crate::gate::verdict::Verdict;
@@ -197,7 +198,9 @@ pub(super) fn beside_bound(of: &LimitOutcome) -> String {
     let side = if result.value > result.bound { "above" } else { "below" };
     match result.by_percent {
         Some(by) if by < 999.95 => format!("{by:.1} % {side} {bound}"),
-        Some(by) => format!("{by:.0} % {side} {bound}"),
+        Some(by) if by < MOST_PERCENT => format!("{by:.0} % {side} {bound}"),
+        // Below it there is no more than all of it.
+        Some(by) => format!("{:.0} times {bound}", by / 100.0 + 1.0),
         None => format!("{side} {bound}"),
     }
 }

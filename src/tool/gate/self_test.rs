@@ -82,7 +82,9 @@ fn of_series(one: &Series, rounds: &[Vec<Series>]) -> SelfTestSeries {
         tolerance,
         must_detect,
         suggested_tolerance: suggested.map(|(tolerance, _)| tolerance),
-        suggested_must_detect: suggested.map(|(_, must_detect)| must_detect),
+        suggested_must_detect: suggested
+            .map(|(_, must_detect)| must_detect)
+            .filter(|_| must_detect.is_some()),
     }
 }
 

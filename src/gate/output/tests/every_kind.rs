@@ -326,6 +326,7 @@ fn why_a_gate_broke_off_is_told() {
     ] {
         let remedy = error.remedy.clone().unwrap();
         let mut gate = Gate::new(Form::Turns, vec!["verbmark".into()]);
+        gate.tests = vec![sample::test("broken", "send_lat")];
         gate.fail(error);
         gate.exit_status = status;
         let outputs = outputs(&gate);
@@ -340,6 +341,7 @@ fn why_a_gate_broke_off_is_told() {
         let metrics = &outputs[4].1;
         assert!(metrics.contains(&format!("status=\"{}\"}} 1", ended.to_lowercase())), "{metrics}");
         assert!(!metrics.contains("verbmark_gate_verdict"), "{metrics}");
+        assert!(metrics.contains("verbmark_gate_test_measured{test=\"broken\"} 0"), "{metrics}");
     }
 }
 
@@ -423,7 +425,10 @@ fn a_self_test_says_the_same_everywhere() {
 
 #[test]
 fn a_huge_change_is_read_at_a_glance() {
-    let outputs = outputs(&gate());
+    let mut gate = gate();
+    gate.limits[0].result.by_percent = Some(36_400.0);
+    assert!(words::limit(&gate.limits[0]).contains("365 times 5.00 us (median"), "{:?}", gate.limits[0]);
+    let outputs = outputs(&gate);
     for (name, text) in &outputs[..4] {
         assert!(text.contains("+2400 %"), "{name}: {text}");
     }
