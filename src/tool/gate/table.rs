@@ -1,8 +1,11 @@
 //! What a person sees of a gate.
 
+use std::collections::HashSet;
+
 use super::counted;
 use super::plan::Plan;
 use crate::gate::baseline::FEWEST_SITTINGS;
+use crate::gate::compare::Mismatch;
 use crate::gate::document::{ArmRecord, Form, Gate, SelfTestSeries, Series, Trouble};
 use crate::gate::output::words::{self, share};
 use crate::gate::{Arm, Code, Verdict};
@@ -33,9 +36,15 @@ pub fn render(gate: &Gate, width: Option<usize>) -> String {
     let (first, second) = if is_turns { ("A", "B") } else { ("the baseline", "the candidate") };
     let (made, found): (Vec<_>, Vec<_>) =
         gate.mismatches.iter().cloned().partition(|mismatch| mismatch.allowed);
-    limited(between(&made, first, second)).iter().for_each(|line| say("differs", line));
-    limited(between(&found, first, second)).iter().for_each(|line| say("not comparable", line));
-    limited(between(&gate.differences, first, second)).iter().for_each(|line| say("note", line));
+    // Several sittings may differ alike.
+    let fields = |of: &[Mismatch]| {
+        let mut known = HashSet::new();
+        let lines = between(of, first, second).into_iter();
+        limited(lines.filter(|line| known.insert(line.clone())).collect())
+    };
+    fields(&made).iter().for_each(|line| say("differs", line));
+    fields(&found).iter().for_each(|line| say("not comparable", line));
+    fields(&gate.differences).iter().for_each(|line| say("note", line));
     gate.notes.iter().for_each(|note| say("note", &note.message));
     let itself = gate.self_test.iter().flat_map(|found| &found.series);
     limited(itself.filter_map(words::unsuggested).collect()).iter().for_each(|line| say("note", line));

@@ -5,6 +5,7 @@ use quick_xml::{Reader, XmlVersion};
 
 use super::sample::{self, HOSTILE};
 use crate::error::{Error, Step};
+use crate::gate::compare::Mismatch;
 use crate::gate::document::{Form, Gate};
 use crate::gate::output::{annotations, junit, markdown};
 use crate::gate::verdict::Verdict;
@@ -180,7 +181,8 @@ fn a_gate_of_any_size_stays_below_what_github_takes_and_says_what_it_left_out() 
     gate.series = (0..5000).map(|_| gate.series[1].clone()).collect();
     gate.series[7].test.clone_from(&long);
     gate.limits = (0..5000).map(|_| gate.limits[1].clone()).collect();
-    gate.mismatches = (0..5000).map(|_| gate.mismatches[0].clone()).collect();
+    let field = |index| Mismatch { field: format!("field{index}"), ..gate.mismatches[0].clone() };
+    gate.mismatches = (0..5000).map(field).collect();
     gate.differences = gate.mismatches.clone();
     (0..5000).for_each(|index| gate.note("note", format!("{index} {long}")));
     gate.fail(Error::failed(Step::Measure, long));
