@@ -78,6 +78,16 @@ def decides(series, *verdicts):
     return not series["advisory"] and series["verdict"] in verdicts
 
 
+def spoilt(gate):
+    """Tests that were not measured to their end."""
+    return [test for test in gate["tests"] if test["error"]]
+
+
+def candidate(series):
+    """Values of the candidate that may be shown beside others."""
+    return series["values_b"] if series["verdict"] != "invalid" else []
+
+
 def troubles(gate):
     """What the job fails for."""
     series = [one for one in gate["series"] if decides(one, "regression", "invalid", "not_comparable")]
@@ -95,8 +105,7 @@ def check_junit(checks, path, gate, schema):
     checks.equal([in_xml(suite.name) for suite in suites], ["gate"] + [in_xml(t["name"]) for t in gate["tests"]], f"{path}: suites")
     is_red = bool(kinds["Failure"] or kinds["Error"])
     checks.equal(is_red, gate["exit_status"] != 0, f"{path}: red, of exit status {gate['exit_status']}")
-    itself = (gate["self_test"] or {"series": []})["series"]
-    checks.equal(len(cases), 1 + len(gate["series"]) + len(gate["limits"]) + len(itself), f"{path}: cases")
+    checks.equal(len(cases), 1 + len(gate["series"]) + len(gate["limits"]) + len(spoilt(gate)), f"{path}: cases")
     names = collections.Counter((case.classname, case.name) for case in cases)
     checks.check(max(names.values()) == 1, f"{path}: a case is there twice, and Jenkins shows one: {names.most_common(1)}")
     outcomes = {(case.classname, case.name): case for case in cases}
@@ -106,12 +115,18 @@ def check_junit(checks, path, gate, schema):
             checks.check(False, f"{path}: no case of {series['id']} {series['metric']}")
             continue
         if series["verdict"] in ("pass", "improved"):
-            checks.equal((case.result, case.system_out), ([], in_xml(series["message"])), f"{path}: {case.name}")
+            # In a self-test what all rounds found stands below.
+            said = case.system_out[: len(in_xml(series["message"]))] if gate["self_test"] else case.system_out
+            checks.equal((case.result, said), ([], in_xml(series["message"])), f"{path}: {case.name}")
             continue
         kind = {"regression": "Failure", "invalid": "Error"}.get(series["verdict"], "Skipped")
         kind = "Skipped" if series["advisory"] else kind
         found = [(type(result).__name__, result.message) for result in case.result]
         checks.equal(found, [(kind, in_xml(series["message"]))], f"{path}: {case.name}")
+    for test in spoilt(gate):
+        case = outcomes.get((in_xml(test["name"]), "measuring"))
+        found = [type(result).__name__ for result in case.result] if case else None
+        checks.equal(found, ["Error"], f"{path}: {test['name']} was not measured")
     for suite, test in zip(suites[1:], gate["tests"]):
         properties = {known.name: known.value for known in suite.properties()}
         for field, value in test["fingerprint"].items():
@@ -157,7 +172,7 @@ def check_markdown(checks, path, gate):
     if "more, in the JSON document" in text:
         return
     itself = (gate["self_test"] or {"series": []})["series"]
-    lists = [itself] + [gate[key] for key in ("series", "limits", "mismatches", "differences", "notes")]
+    lists = [itself, spoilt(gate)] + [gate[key] for key in ("series", "limits", "mismatches", "differences", "notes")]
     checks.equal(len(page.rows), sum(len(rows) + 1 for rows in lists if rows), f"{path}: rows")
 
     def shown(text):
@@ -168,7 +183,10 @@ def check_markdown(checks, path, gate):
     for series in gate["series"]:
         row = [row for row in cells if row[0] == shown(series["test"]) and row[3:4] == [series["metric"]]]
         checks.check(row, f"{path}: no row of {series['test']!r} {series['metric']}")
-    worst = [row for row in cells if len(row) == 8 and row[0] != "test"]
+    for test in spoilt(gate):
+        row = [shown(test["name"]), str(test["runs_a"]), str(test["runs_b"])]
+        checks.check(any(found[:3] == row for found in cells), f"{path}: no row of {test['name']!r}, which was not measured")
+    worst = [row for row in cells if len(row) == 8 and row[0] != "test" and row[2] in ("rdma", "tcp")]
     regressions = [one for one in gate["series"] if decides(one, "regression")]
     if regressions:
         checks.check(worst[0][7].startswith("REGRESSION"), f"{path}: the worst is not first")
@@ -202,6 +220,10 @@ def check_annotations(checks, path, gate):
     elif any("message" in one for one in troubles(gate)) and kinds["error"] < 10:
         for series in (one for one in troubles(gate) if "message" in one):
             checks.check(printable(series["message"], "\n") in messages, f"{path}: {series['message']!r} is missing")
+    if not gate["error"] and kinds["error"] < 10:
+        for test in spoilt(gate):
+            start = printable(f"{test['name']} was not measured", "\n")
+            checks.check(any(message.startswith(start) for message in messages), f"{path}: {start!r} is missing")
 
 
 def check_metrics(checks, path, gate):
@@ -230,7 +252,7 @@ def check_metrics(checks, path, gate):
             if point["offered_per_s"] is not None:
                 labels["offered_per_second"] = f"{point['offered_per_s']:g}"
             end = {"end": series["metric"].removeprefix("cpu.")} if series["metric"].startswith("cpu.") else {}
-            own = statistics.median(series["values_b"]) if series["values_b"] else None
+            own = statistics.median(candidate(series)) if candidate(series) else None
             for role, value in (("baseline", series["median_a"]), ("candidate", own)):
                 of_role = labels | end | {"role": role}
                 found = samples.get(("verbmark_" + names[series["metric"]], tuple(sorted(of_role.items()))))
@@ -244,7 +266,16 @@ def check_metrics(checks, path, gate):
             found = samples.get(("verbmark_gate_series_verdict", tuple(sorted(of_verdict.items()))))
             checks.equal(found, 1, f"{path}: {name}: verdict of {labels}")
         holds = [dict(key[1])["verdict"] for key, value in samples.items() if key[0] == "verbmark_gate_verdict" and value == 1]
-        checks.equal(holds, [gate["verdict"]], f"{path}: {name}: verdict")
+        was_judged = gate["status"] in ("ok", "invalid") or gate["series"] or gate["limits"]
+        checks.equal(holds, [gate["verdict"]] if was_judged else [], f"{path}: {name}: verdict")
+        for test in gate["tests"]:
+            found = samples.get(("verbmark_gate_test_measured", (("test", printable(test["name"], "\n")),)))
+            checks.equal(found, float(test["error"] is None and gate["error"] is None), f"{path}: {name}: measured {test['name']!r}")
+        codes = {dict(key[1])["code"] for key in samples if key[0] == "verbmark_gate_note"}
+        checks.equal(codes, {note["code"] for note in gate["notes"]}, f"{path}: {name}: notes")
+        fields = {(dict(key[1])["test"], dict(key[1])["field"]) for key in samples if key[0] == "verbmark_gate_mismatch"}
+        differing = {(printable(one["test"], "\n"), one["field"]) for one in gate["mismatches"]}
+        checks.equal(fields, differing, f"{path}: {name}: mismatches")
     if shutil.which("promtool"):
         run = subprocess.run(["promtool", "check", "metrics"], input=text.encode(), capture_output=True, check=False)
         checks.equal((run.returncode, run.stdout + run.stderr), (0, b""), f"{path}: promtool check metrics")
@@ -255,16 +286,27 @@ def check_metrics(checks, path, gate):
 def check_otava(checks, path, gate):
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    checks.equal(len(rows), len(gate["sittings"]) + 1, f"{path}: rows")
+    of_sittings = gate["form"] == "sittings"
+    stored = [sitting for sitting in gate["sittings"] if printable(sitting["name"]) in {row["sitting"] for row in rows}]
+    checks.equal(len(rows), len(stored) + 1, f"{path}: rows")
+    some = [i for i, _ in enumerate(gate["sittings"]) if any(one["values_a"][i] for one in gate["series"])]
+    checks.check(3 * len(stored) >= 2 * len(some), f"{path}: {len(stored)} rows of {len(some)} sittings")
+    indices = [gate["sittings"].index(sitting) for sitting in stored]
     yaml = path.with_suffix(".yaml")
     if not yaml.exists():
         checks.skip(f"{yaml}: not there")
         return
     config = load_config_from_file(str(yaml))
-    of_sittings = gate["form"] == "sittings"
+    comment = "".join(line for line in yaml.read_text(encoding="utf-8").splitlines(True) if line.startswith("#"))
+    for sitting in gate["sittings"]:
+        name = printable(sitting["name"])
+        checks.equal(f"#   {name}\n" in comment, sitting not in stored, f"{yaml}: the comment names {name!r}")
+    read = {column for test in config.tests.values() for column in test.metrics}
+    for column in (rows[0].keys() if rows else set()) - {"time", "sitting", "commit"} - read:
+        checks.check(f"#   {column}: " in comment, f"{yaml}: the comment does not name {column!r}")
     for name, test in config.tests.items():
         series = [one for one in gate["series"] if printable(one["test"]) == name]
-        wanted = [one for one in series if one["values_b"] and (not of_sittings or all(one["values_a"]))]
+        wanted = [one for one in series if candidate(one) and (not of_sittings or all(one["values_a"][i] for i in indices))]
         checks.equal(len(test.metrics), len(wanted), f"{yaml}: metrics of {name!r}")
         test.file = str(path)
         selector = DataSelector()
@@ -275,8 +317,8 @@ def check_otava(checks, path, gate):
         checks.equal(data.time, [int(parse_datetime(time).timestamp()) for time in times], f"{path}: times of {name!r}")
         for one, (column, metric) in zip(wanted, test.metrics.items()):
             checks.equal(metric.direction, {"lower": -1, "higher": 1}[one["better"]], f"{yaml}: direction of {column!r}")
-            stored = one["values_a"] if of_sittings else []
-            medians = [statistics.median(values) for values in stored + [one["values_b"]]]
+            before = [one["values_a"][i] for i in indices] if of_sittings else []
+            medians = [statistics.median(values) for values in before + [one["values_b"]]]
             same = len(data.data[column]) == len(medians) and all(map(math.isclose, data.data[column], medians))
             checks.check(same, f"{path}: {column!r} is {data.data[column]}, not {medians}")
         analysis = [pathlib.Path(sys.executable).parent / "otava", "analyze", name, "--config-file", yaml, "--since", "2000-01-01"]
@@ -288,7 +330,7 @@ def check_otava(checks, path, gate):
 
 def check_benchmark_action(checks, path, gate, better):
     entries = json.loads(path.read_text(encoding="utf-8"))
-    wanted = [one for one in gate["series"] if one["better"] == better and one["values_b"]]
+    wanted = [one for one in gate["series"] if one["better"] == better and candidate(one)]
     checks.equal(len(entries), len(wanted), f"{path}: entries")
     checks.equal(len({entry["name"] for entry in entries}), len(entries), f"{path}: distinct names")
     for entry, series in zip(entries, wanted):

@@ -190,7 +190,7 @@ pub struct LimitOutcome {
 pub struct SelfTest {
     /// How many times.
     pub rounds: usize,
-    /// Each metric of each point.
+    /// Each metric of each point: one for each of [`Gate::series`].
     pub series: Vec<SelfTestSeries>,
 }
 
@@ -213,6 +213,19 @@ pub struct SelfTestSeries {
     pub tolerance: Option<f64>,
     /// The worsening, as a share, that 95 of 100 gates would have found in the worst round.
     pub must_detect: Option<f64>,
+    /// What a suite should tolerate, as a share: [`Self::tolerance`] in whole percent, and no less than is usual. `None`
+    /// where nothing was compared, or runs scatter more than any rule can allow for.
+    pub suggested_tolerance: Option<f64>,
+    /// What a suite should say must be detected: [`Self::must_detect`] likewise, and above the tolerance. `None` also where
+    /// runs were too few for it.
+    pub suggested_must_detect: Option<f64>,
+}
+
+impl SelfTestSeries {
+    /// It tells of the same metric of the same point of the same test.
+    pub fn is_of(&self, series: &Series) -> bool {
+        self.test == series.test && self.id == series.id && self.metric == series.judgement.metric
+    }
 }
 
 impl Gate {

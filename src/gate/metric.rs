@@ -80,7 +80,8 @@ impl Quantity {
             Self::CpuClient | Self::CpuServer => (value, "ns"),
             _ => (value * 1e-3, "us"),
         };
-        let decimals = (2.0 - scaled.log10().floor()).clamp(0.0, 9.0);
+        // Of 0 there is no digit to begin with.
+        let decimals = if scaled > 0.0 { (2.0 - scaled.log10().floor()).clamp(0.0, 9.0) } else { 0.0 };
         format!("{scaled:.*} {unit}", decimals as usize)
     }
 }
@@ -105,6 +106,7 @@ mod tests {
             (Quantity::Bandwidth, 48.9e9, "391 Gb/s"),
             (Quantity::Rate, 746e3, "0.746 Mmsg/s"),
             (Quantity::CpuClient, 13_450.0, "13450 ns"),
+            (Quantity::CpuServer, 0.0, "0 ns"),
         ] {
             assert_eq!(metric.show(value), shown);
         }

@@ -8,6 +8,7 @@
 //! * [`shift`]: by how much one arm exceeds the other: the estimate of Hodges and Lehmann (1963) and its exact interval.
 //! * [`metric`], [`rule`]: what of which metric is tolerated, and the three-way decision.
 //! * [`baseline`]: the same against sittings of the past, whose spread belongs in the interval.
+//! * [`message`]: a judgement in one line.
 //! * [`mod@order`]: which arm runs when.
 //! * [`family`]: how sure each of many metrics must be, and the verdict of all.
 //! * [`limit`]: one run held to fixed bounds.
@@ -25,7 +26,7 @@ pub mod family;
 pub mod fingerprint;
 pub mod limit;
 pub mod many;
-mod message;
+pub mod message;
 pub mod metric;
 pub mod order;
 pub mod output;

@@ -236,7 +236,7 @@ pub(in crate::gate) fn decide(
         let limit = percent(rule.must_detect);
         found.because(
             Code::TooWide,
-            format!("{way} of up to {share:.1}% cannot be ruled out (must-detect {limit})"),
+            format!("{way} of up to {share:.1} % cannot be ruled out (must-detect {limit})"),
         );
     } else if found.verdict == Verdict::Pass && (worsened || bettered) {
         let floor = rule.metric.show(rule.floor);
@@ -254,7 +254,7 @@ impl Rule {
     }
 }
 
-/// A share as a person reads it: `2%`, `0.5%`.
+/// A share as a person reads it: `2 %`, `0.5 %`.
 pub(in crate::gate) fn percent(share: f64) -> String {
-    format!("{}%", (share * 1e4).round() / 100.0)
+    format!("{} %", (share * 1e4).round() / 100.0)
 }

@@ -112,8 +112,12 @@ fn a_candidate_against_itself_never_regresses() {
     let _turn = suite::turn();
     let files = Files::new();
     files.suite(SUITE);
-    let words = ["suite.toml", "--self-test", "2", "--max-pairs", "5", "--keep", "kept"];
+    let words =
+        ["suite.toml", "--self-test", "2", "--max-pairs", "5", "--junit", "gate.xml", "--keep", "kept"];
     let value = files.gated(&words, 0);
+    // One case a metric, and one for the gate.
+    let junit = fs::read_to_string(files.path("gate.xml")).unwrap();
+    assert_eq!(junit.matches("<testcase").count(), 5, "{junit}");
     let found = at(&value, "/self_test/series").as_array().unwrap();
     assert_eq!(found.len(), 4, "{value:#}");
     for series in found {

@@ -45,6 +45,15 @@ fn with_few_sittings_the_verdict_is_advisory_and_says_how_many_it_needs() {
     assert_eq!(text(&value, "/verdict"), "inconclusive");
     let run = files.gate(&["--baseline", "base", "--candidate", "slower", "--strict"]).exits(3);
     assert!(run.stdout.contains("3 stored sittings: record 5 more"), "{}", run.stdout);
+    // Why it ends so, and what it would have failed for.
+    assert!(run.stdout.contains("advisory  REGRESSION  send_lat 64 B rdma p50"), "{}", run.stdout);
+    let last = run.stdout.lines().last().unwrap();
+    assert!(last.starts_with("verdict  INCONCLUSIVE, exit status 3: "), "{last}");
+    assert!(last.contains("advisory regression"), "{last}");
+    assert!(
+        last.contains("nothing that decides was judged") && last.ends_with("with 3 stored sittings of 8"),
+        "{last}"
+    );
 }
 
 #[test]

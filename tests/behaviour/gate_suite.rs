@@ -179,8 +179,7 @@ fn a_dry_run_says_what_would_be_held_to_what() {
         &["3 times, whose median is held to the limits"],
     );
     files.baseline(2);
-    let recorded =
-        ["records  a sitting in base unless a limit fails\n", "note  limits of the suite are not looked at"];
+    let recorded = ["send_lat  recorded, limit p50", "records  a sitting in base unless a limit fails\n"];
     files.previewed(&[&limits[..], &["--record", "base"]].concat(), &recorded);
     let held = [
         "against  2 stored sittings of base; 6 more for",

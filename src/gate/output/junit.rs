@@ -2,7 +2,8 @@
 //!
 //! The first suite is the gate as a whole, with one case that passes only if the gate came to its end, with status 0: a file
 //! without a test, or of a gate that broke off, is never green. Then one suite a test, with a case a metric and a case a
-//! limit at each point. Elements and attributes are those of Jenkins' `junit-10.xsd`, which forbids others.
+//! limit at each point; of a self-test the metric in its worst round, with what all rounds found. Elements and attributes
+//! are those of Jenkins' `junit-10.xsd`, which forbids others.
 
 use std::borrow::Cow;
 use std::io;
@@ -97,9 +98,9 @@ fn gate_case(gate: &Gate) -> Case {
     };
     let (kind, message) = match &gate.error {
         Some(error) => ("broken_off", format!("{}: {}", words::headline(gate), words::error(error))),
-        None => (gate.verdict.name(), words::headline(gate)),
+        None => (words::verdict(gate).map_or("", Verdict::name), words::headline(gate)),
     };
-    let mismatches = gate.mismatches.iter().filter(|of| !of.allowed).map(words::mismatch);
+    let mismatches = words::mismatches(&gate.mismatches).into_iter().map(|(_, line)| line);
     let notes = gate.notes.iter().map(|note| format!("{}: {}", note.code, note.message));
     let details: Vec<_> = std::iter::once(message.clone()).chain(mismatches).chain(notes).collect();
     Case {
@@ -121,17 +122,18 @@ fn test_case(test: &TestEntry) -> Option<Case> {
 
 /// The cases of tests by name.
 fn cases(gate: &Gate, of: impl Fn(&str) -> bool) -> Vec<Case> {
-    let series = gate.series.iter().filter(|series| of(&series.test)).map(series_case);
-    let limits = gate.limits.iter().filter(|limit| of(&limit.test)).map(limit_case);
-    let itself = gate.self_test.iter().flat_map(|found| &found.series).filter(|found| of(&found.test));
-    let itself = itself.map(|found| {
-        let verdicts: Vec<_> =
-            found.verdicts.iter().map(|(verdict, rounds)| format!("{rounds} {}", verdict.name())).collect();
-        let name = format!("{} {}", found.id, found.metric.name());
-        let message = format!("against itself: {}", verdicts.join(", "));
-        Case::new(&found.test, name, (Outcome::Passed, ""), message)
+    let series = gate.series.iter().filter(|series| of(&series.test));
+    let series = series.map(|series| {
+        let case = series_case(series);
+        let itself = gate.self_test.iter().flat_map(|found| &found.series);
+        let itself = itself.filter(|found| found.is_of(series));
+        let itself = itself
+            .flat_map(|found| std::iter::once(words::self_test(found)).chain(words::unsuggested(found)));
+        // Readers take two cases of one name for one, and show either.
+        Case { text: std::iter::once(case.text).chain(itself).collect::<Vec<_>>().join("\n"), ..case }
     });
-    series.chain(limits).chain(itself).collect()
+    let limits = gate.limits.iter().filter(|limit| of(&limit.test)).map(limit_case);
+    series.chain(limits).collect()
 }
 
 fn series_case(series: &Series) -> Case {

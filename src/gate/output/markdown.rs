@@ -3,12 +3,14 @@
 //! GitHub drops a summary above 1 MiB, of all writers of a step together. So this is never above [`LARGEST`], and each
 //! section says how many rows it left out.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use super::series::{beyond_size, candidate};
 use super::words::{self, LIMITS, is_printable};
 use crate::gate::compare::Mismatch;
-use crate::gate::document::{Gate, LimitOutcome, SelfTest, SelfTestSeries, Series, Trouble};
+use crate::gate::document::{Gate, LimitOutcome, SelfTestSeries, Series, TestEntry, Trouble};
+use crate::gate::message::change;
 use crate::gate::verdict::Verdict;
 use crate::result::LimitVerdict;
 use crate::units::format_size;
@@ -25,9 +27,9 @@ pub fn to_string(gate: &Gate) -> String {
     if let Some(error) = &gate.error {
         let _ = writeln!(out, "\n**{}**", escaped(&words::error(error)));
     }
-    if let Some(found) = &gate.self_test {
-        section(&mut out, "Against itself", SELF_TEST, self_test(found));
-    }
+    section(&mut out, "Not measured", NOT_MEASURED, gate.tests.iter().filter_map(not_measured));
+    let itself = gate.self_test.iter().flat_map(|found| &found.series);
+    section(&mut out, "Against itself", SELF_TEST, itself.map(self_test_row));
     let series = worst_first(gate);
     section(&mut out, "Metrics", SERIES, series.iter().map(|series| series_row(series)));
     let mut limits: Vec<_> = gate.limits.iter().collect();
@@ -37,19 +39,20 @@ pub fn to_string(gate: &Gate) -> String {
         LimitVerdict::Pass => 2,
     });
     section(&mut out, "Limits", LIMIT, limits.into_iter().map(limit_row));
-    section(&mut out, "Not measured alike", MISMATCH, gate.mismatches.iter().map(mismatch_row));
-    section(&mut out, "Differences that may be", MISMATCH, gate.differences.iter().map(mismatch_row));
+    section(&mut out, "Not measured alike", MISMATCH, mismatch_rows(&gate.mismatches));
+    section(&mut out, "Differences that may be", MISMATCH, mismatch_rows(&gate.differences));
     let notes = gate.notes.iter().map(|note| row([note.code.clone(), note.message.clone()]));
     section(&mut out, "Notes", &["code", "note"], notes);
     out
 }
 
+const NOT_MEASURED: &[&str] = &["test", "runs of the baseline", "runs of the candidate", "cause", "remedy"];
 const SERIES: &[&str] =
     &["test", "size", "path", "metric", "baseline", "candidate", "change [interval]", "verdict"];
 const LIMIT: &[&str] = &["test", "limit", "point", "value", "bound", "outcome"];
 const MISMATCH: &[&str] = &["test", "field", "end", "baseline", "candidate", "allowed"];
 const SELF_TEST: &[&str] =
-    &["test", "point", "metric", "scatter", "verdicts", "largest change", "tolerance", "must detect"];
+    &["test", "point", "metric", "run CV", "verdicts", "largest change", "tolerance", "must detect"];
 
 /// A table below its heading, or nothing without rows. It takes half of the room that is left at most, so that every
 /// section has some.
@@ -73,7 +76,8 @@ fn section(out: &mut String, title: &str, columns: &[&str], rows: impl Iterator<
     }
 }
 
-/// Those that the job fails for, then those that could not be told, then the rest.
+/// Those that the job fails for, then those that could not be told, then those that would be worth a look but decide
+/// nothing, then the rest.
 fn worst_first(gate: &Gate) -> Vec<&Series> {
     let mut sorted: Vec<_> = gate
         .troubles()
@@ -89,7 +93,15 @@ fn worst_first(gate: &Gate) -> Vec<&Series> {
         !found.advisory && matches!(found.verdict, Regression | Invalid | NotComparable)
     };
     let mut rest: Vec<_> = gate.series.iter().filter(|series| !is_trouble(series)).collect();
-    rest.sort_by_key(|series| (series.judgement.verdict != Verdict::Inconclusive, series.judgement.advisory));
+    rest.sort_by_key(|series| {
+        let found = &series.judgement;
+        let rank = match found.verdict {
+            Verdict::Inconclusive => 0,
+            _ if words::is_advisory_trouble(series) => 1,
+            _ => 2,
+        };
+        (rank, found.advisory)
+    });
     sorted.append(&mut rest);
     sorted
 }
@@ -101,9 +113,9 @@ fn series_row(series: &Series) -> String {
         std::iter::once(format_size(series.point.size_bytes)).chain(beyond_size(&series.point)).collect();
     let change = match (found.ratio, found.lower, found.upper) {
         (Some(ratio), Some(lower), Some(upper)) => {
-            format!("{} [{} to {}]", percent(ratio), percent(lower), percent(upper))
+            format!("{} [{} to {}]", change(ratio), change(lower), change(upper))
         }
-        (Some(ratio), ..) => format!("{} [none]", percent(ratio)),
+        (Some(ratio), ..) => format!("{} [none]", change(ratio)),
         _ => "-".into(),
     };
     let reasons: Vec<_> = found.reasons.iter().map(|reason| reason.message.as_str()).collect();
@@ -126,17 +138,23 @@ fn limit_row(limit: &LimitOutcome) -> String {
     let outcome = LIMITS.iter().find(|(_, verdict)| *verdict == result.verdict).map_or("", |(name, _)| name);
     let outcome = match (&result.reason, result.by_percent) {
         (Some(reason), _) => format!("{outcome}: {reason}"),
-        (None, Some(by)) if result.verdict == LimitVerdict::Fail => format!("{outcome}, {by:.1}% beyond"),
+        (None, Some(_)) => format!("{outcome}, {}", words::beside_bound(limit)),
         _ => outcome.into(),
     };
     row([
         limit.test.clone(),
         result.limit.clone(),
-        result.point.clone().unwrap_or_else(|| "-".into()),
+        result.point.as_deref().map_or_else(|| "-".into(), words::point),
         words::limit_value(result.value, &result.unit),
         words::limit_value(result.bound, &result.unit),
         outcome,
     ])
+}
+
+/// Several sittings that differ alike are one row.
+fn mismatch_rows(all: &[Mismatch]) -> impl Iterator<Item = String> {
+    let mut known = HashSet::new();
+    all.iter().map(mismatch_row).filter(move |row| known.insert(row.clone()))
 }
 
 fn mismatch_row(of: &Mismatch) -> String {
@@ -150,32 +168,29 @@ fn mismatch_row(of: &Mismatch) -> String {
     ])
 }
 
-fn self_test(found: &SelfTest) -> impl Iterator<Item = String> {
-    found.series.iter().map(|series: &SelfTestSeries| {
-        let share = |value: Option<f64>| value.map_or("-".into(), |value| format!("{:.1}%", 100.0 * value));
-        let verdicts: Vec<_> = series
-            .verdicts
-            .iter()
-            .map(|(verdict, rounds)| format!("{rounds} {}", verdict.name().replace('_', " ")))
-            .collect();
-        let distance = |ratio: &&f64| ratio.ln().abs();
-        let largest = series.ratios.iter().max_by(|a, b| distance(a).total_cmp(&distance(b)));
-        row([
-            series.test.clone(),
-            series.id.clone(),
-            series.metric.name().into(),
-            share(series.cv),
-            verdicts.join(", "),
-            largest.map_or("-".into(), |ratio| percent(*ratio)),
-            share(series.tolerance),
-            share(series.must_detect),
-        ])
-    })
+/// A test that was not measured to its end.
+fn not_measured(test: &TestEntry) -> Option<String> {
+    let error = test.error.as_ref()?;
+    Some(row([
+        test.name.clone(),
+        test.runs_a.to_string(),
+        test.runs_b.to_string(),
+        error.to_string(),
+        error.remedy.clone().unwrap_or_else(|| "-".into()),
+    ]))
 }
 
-/// A ratio as a change.
-fn percent(ratio: f64) -> String {
-    format!("{:+.1}%", 100.0 * (ratio - 1.0))
+fn self_test_row(found: &SelfTestSeries) -> String {
+    row([
+        found.test.clone(),
+        words::point(&found.id),
+        found.metric.name().into(),
+        words::share(found.cv),
+        words::rounds(found),
+        words::share(found.tolerance),
+        words::suggested(found.suggested_tolerance),
+        words::suggested(found.suggested_must_detect),
+    ])
 }
 
 fn row<T: AsRef<str>>(cells: impl IntoIterator<Item = T>) -> String {

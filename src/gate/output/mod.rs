@@ -9,6 +9,8 @@
 //! | [`otava`] | Apache Otava, which looks for change points in a history |
 //! | [`benchmark_action`] | `github-action-benchmark`, which draws a history |
 //!
+//! [`words`] has the lines that they share with each other and with the text of a terminal.
+//!
 //! Names are those of users and of other machines, so that each format has its own escaping. A value that could not be had
 //! is left out, never 0.
 
@@ -19,7 +21,7 @@ pub mod markdown;
 pub mod openmetrics;
 pub mod otava;
 mod series;
-mod words;
+pub mod words;
 
 #[cfg(test)]
 mod tests;

@@ -4,12 +4,13 @@
 //! Units are base units: seconds, bytes a second, messages a second, ratios. Labels say what was measured, never when or in
 //! which run, so that a series goes on from gate to gate. What could not be had has no line.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::UNIX_EPOCH;
 
 use super::series::candidate;
-use super::words::{LIMITS, is_printable};
-use crate::gate::document::{Gate, Series};
+use super::words::{self, LIMITS, is_printable};
+use crate::gate::document::{Gate, SelfTestSeries, Series};
 use crate::gate::metric::Class;
 use crate::gate::verdict::Verdict;
 use crate::result::{Direction, Quantity, Status, Wait};
@@ -31,6 +32,8 @@ pub fn to_string(gate: &Gate) -> String {
     medians(&mut out, gate);
     changes(&mut out, gate);
     verdicts(&mut out, gate);
+    circumstances(&mut out, gate);
+    self_test(&mut out, gate);
     let began = humantime::parse_rfc3339(&gate.started_at).ok();
     let began = began.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map(|since| since.as_secs_f64());
     let began = began.map(|seconds| (Labels::new(), seconds));
@@ -109,10 +112,66 @@ fn verdicts(out: &mut String, gate: &Gate) {
         states(&labels, "verdict", LIMITS, limit.result.verdict)
     });
     family(out, "verbmark_gate_limit_verdict", "1 for the outcome of a limit at a point.", limits);
-    let whole = states(&Labels::new(), "verdict", Verdict::ALL, gate.verdict);
-    family(out, "verbmark_gate_verdict", "1 for the verdict of all metrics and limits.", whole);
+    let whole = words::verdict(gate).map(|verdict| states(&Labels::new(), "verdict", Verdict::ALL, verdict));
+    family(
+        out,
+        "verbmark_gate_verdict",
+        "1 for the verdict of all metrics and limits.",
+        whole.unwrap_or_default(),
+    );
     let ended = states(&Labels::new(), "status", STATUSES, gate.status);
     family(out, "verbmark_gate_status", "1 for how the gate ended.", ended);
+}
+
+/// Which tests were measured, what of them differs, and what a reader should know. Why a test was not measured, and values
+/// that differ, are no labels: they would begin a new series each time.
+fn circumstances(out: &mut String, gate: &Gate) {
+    let measured = gate.tests.iter().map(|test| {
+        (vec![("test", test.name.clone())], f64::from(u8::from(test.error.is_none() && gate.error.is_none())))
+    });
+    family(out, "verbmark_gate_test_measured", "1 for a test that was measured to its end.", measured);
+    let mismatches = gate.mismatches.iter().map(|of| {
+        let end = of.end.unwrap_or_default().to_owned();
+        let allowed = of.allowed.to_string();
+        vec![("test", of.test.clone()), ("field", of.field.clone()), ("end", end), ("allowed", allowed)]
+    });
+    family(out, "verbmark_gate_mismatch", "1 for a field in which the arms differ.", present(mismatches));
+    let notes = gate.notes.iter().map(|note| vec![("code", note.code.clone())]);
+    family(out, "verbmark_gate_note", "1 for what a reader should know.", present(notes));
+}
+
+/// A sample of 1 for each, once: several sittings may differ in one field.
+fn present(all: impl Iterator<Item = Labels>) -> Vec<(Labels, f64)> {
+    let distinct: BTreeSet<Labels> = all.collect();
+    distinct.into_iter().map(|labels| (labels, 1.0)).collect()
+}
+
+/// How metrics behaved where nothing changed.
+fn self_test(out: &mut String, gate: &Gate) {
+    type Of = fn(&SelfTestSeries) -> Option<f64>;
+    let families: [(&str, &str, Of); 4] = [
+        ("verbmark_self_test_run_cv_ratio", "Scatter of runs, the largest of a round.", |of| of.cv),
+        ("verbmark_self_test_largest_change_ratio", "Largest change of a round, either way.", |of| {
+            of.tolerance
+        }),
+        ("verbmark_self_test_tolerance_ratio", "What a suite should tolerate.", |of| of.suggested_tolerance),
+        ("verbmark_self_test_must_detect_ratio", "What must be detected.", |of| of.suggested_must_detect),
+    ];
+    let Some(found) = &gate.self_test else { return };
+    let labels = |of: &SelfTestSeries| -> Labels {
+        vec![("test", of.test.clone()), ("point", of.id.clone()), ("metric", of.metric.name().into())]
+    };
+    for (name, help, of) in families {
+        family(out, name, help, found.series.iter().filter_map(|series| Some((labels(series), of(series)?))));
+    }
+    let rounds = found.series.iter().flat_map(|series| {
+        Verdict::ALL.map(|(name, verdict)| {
+            let mut labels = labels(series);
+            labels.push(("verdict", name.into()));
+            (labels, series.verdicts.get(&verdict).copied().unwrap_or(0) as f64)
+        })
+    });
+    family(out, "verbmark_self_test_rounds", "Rounds that ended so.", rounds);
 }
 
 fn states<T: PartialEq + Copy, const N: usize>(

@@ -3,6 +3,7 @@
 use super::words::printable;
 use crate::gate::document::Series;
 use crate::gate::shift::median;
+use crate::gate::verdict::Verdict;
 use crate::result::{Direction, Point, Wait};
 
 /// What it is called in every gate, whatever else that measures: `send_lat.rdma.64.p50`, and
@@ -30,9 +31,11 @@ pub(super) fn beyond_size(point: &Point) -> Vec<String> {
     parts
 }
 
-/// The median of the candidate's runs, also where they were compared with nothing.
+/// The median of the candidate's runs, also where they were compared with nothing; `None` where they must not be trusted.
 pub(super) fn candidate(series: &Series) -> Option<f64> {
-    series.judgement.median_b.or_else(|| median_of(&series.values_b))
+    let found = &series.judgement;
+    let is_trusted = found.verdict != Verdict::Invalid;
+    found.median_b.or_else(|| median_of(&series.values_b)).filter(|_| is_trusted)
 }
 
 /// The median of runs, if there are any.

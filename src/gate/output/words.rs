@@ -1,41 +1,90 @@
-//! What a gate found, in lines that several formats show.
+//! What a gate found, in lines that all formats and the text of a terminal share.
 
 use crate::error::Error;
+use crate::gate::baseline::FEWEST_SITTINGS;
 use crate::gate::compare::Mismatch;
-use crate::gate::document::{Form, Gate, LimitOutcome, TestEntry};
+use crate::gate::document::{Form, Gate, LimitOutcome, SelfTestSeries, Series, TestEntry};
+use crate::gate::family::WORST_FIRST;
+use crate::gate::message::MOST_PERCENT;
+use crate::gate::rule::percent;
 use crate::gate::sample::Met;
 use crate::gate::verdict::Verdict;
 use crate::result::{LimitVerdict, Quantity, Status};
+use crate::units::format_size;
 
 /// Values of a field that are shown.
 const MOST_VALUES: usize = 3;
 
-/// The verdict and what it was made of, one line: `REGRESSION, exit status 1: 3 metrics (1 regression, 2 pass)`.
-pub(super) fn headline(gate: &Gate) -> String {
-    let ended = match gate.status {
-        Status::Failed => "FAILED".into(),
-        Status::Interrupted => "INTERRUPTED".into(),
-        Status::Ok | Status::Invalid => gate.verdict.to_string(),
-    };
+/// How the gate ended, what that was made of, and why nothing was decided where everything is advisory, one line:
+/// `REGRESSION, exit status 1: 4 metrics (1 regression, 2 pass, 1 advisory regression)`.
+pub fn headline(gate: &Gate) -> String {
     let series = gate.series.iter().map(|series| &series.judgement);
-    let advisory = series.clone().filter(|found| found.advisory).count();
-    let deciding = series.filter(|found| !found.advisory);
-    let mut metrics = counts(Verdict::ALL, deciding.map(|found| found.verdict));
-    if advisory > 0 {
-        metrics.push(format!("{advisory} advisory"));
-    }
-    let limits = counts(LIMITS, gate.limits.iter().map(|limit| limit.result.verdict));
-    let rounds = gate.self_test.as_ref().map(|of| format!("{} rounds against itself", of.rounds));
+    let [deciding, advisory] =
+        [false, true].map(|is| series.clone().filter(move |of| of.advisory == is).map(|of| of.verdict));
+    let verdicts = WORST_FIRST.map(|verdict| (verdict.name(), verdict));
+    let advisory =
+        counts(verdicts, advisory).into_iter().map(|(count, name)| (count, format!("advisory {name}")));
+    let metrics = listed(counts(verdicts, deciding).into_iter().chain(advisory));
+    let limits = listed(counts(LIMITS, gate.limits.iter().map(|limit| limit.result.verdict)));
+    let spoilt = gate.tests.iter().filter(|test| test.error.is_some()).count();
+    let rounds = gate.self_test.as_ref().map(|of| format!("{} against itself", counted(of.rounds, "round")));
     let parts: Vec<_> = [
         rounds,
-        (!metrics.is_empty()).then(|| format!("{} metrics ({})", gate.series.len(), metrics.join(", "))),
-        (!limits.is_empty()).then(|| format!("{} limits ({})", gate.limits.len(), limits.join(", "))),
+        (!metrics.is_empty()).then(|| format!("{} ({metrics})", counted(gate.series.len(), "metric"))),
+        (!limits.is_empty()).then(|| format!("{} ({limits})", counted(gate.limits.len(), "limit"))),
+        (spoilt > 0).then(|| format!("{} not measured to the end", counted(spoilt, "test"))),
     ]
     .into_iter()
     .flatten()
     .collect();
     let found = if parts.is_empty() { "nothing was judged".into() } else { parts.join(", ") };
-    format!("{ended}, exit status {}: {found}", gate.exit_status)
+    let why = undecided(gate).map(|why| format!("; {why}")).unwrap_or_default();
+    format!("{}, exit status {}: {found}{why}", ended(gate), gate.exit_status)
+}
+
+/// The verdict in capitals, or how the gate broke off.
+pub fn ended(gate: &Gate) -> String {
+    match gate.status {
+        Status::Failed => "FAILED".into(),
+        Status::Interrupted => "INTERRUPTED".into(),
+        Status::Ok | Status::Invalid => gate.verdict.to_string(),
+    }
+}
+
+/// The verdict; `None` of a gate that broke off before anything was judged.
+pub(super) fn verdict(gate: &Gate) -> Option<Verdict> {
+    let came_to_its_end = matches!(gate.status, Status::Ok | Status::Invalid);
+    (came_to_its_end || !gate.series.is_empty() || !gate.limits.is_empty()).then_some(gate.verdict)
+}
+
+/// Why a gate that judged metrics decided nothing: they are advisory, all of them.
+fn undecided(gate: &Gate) -> Option<String> {
+    let is_all = !gate.series.is_empty() && gate.series.iter().all(|series| series.judgement.advisory);
+    if !is_all || verdict(gate) != Some(Verdict::Inconclusive) {
+        return None;
+    }
+    let fewest = gate.series.iter().filter_map(|series| series.judgement.sittings).min();
+    // In turns a field of which each arm has one value is what is compared.
+    let of_the_arms = |of: &Mismatch| gate.form == Form::Turns && of.a.len() == 1 && of.b.len() == 1;
+    let because = match fewest.filter(|count| *count < FEWEST_SITTINGS) {
+        Some(count) => format!(", with {} of {FEWEST_SITTINGS}", counted(count, "stored sitting")),
+        None if gate.mismatches.iter().any(|of| of.allowed && !of_the_arms(of)) => {
+            ", since a field that differs was allowed to".into()
+        }
+        None => String::new(),
+    };
+    let all = match gate.series.len() {
+        1 => "the only metric is advisory".to_owned(),
+        many => format!("all {many} metrics are advisory"),
+    };
+    let nothing = if gate.limits.is_empty() { "nothing" } else { "no metric" };
+    Some(format!("{nothing} that decides was judged: {all}{because}"))
+}
+
+/// Whether a series is advisory and would have failed the job otherwise.
+pub fn is_advisory_trouble(series: &Series) -> bool {
+    let found = &series.judgement;
+    found.advisory && matches!(found.verdict, Verdict::Regression | Verdict::Invalid | Verdict::NotComparable)
 }
 
 /// Outcomes of a limit, by name.
@@ -49,14 +98,56 @@ pub(super) const LIMITS: [(&str, LimitVerdict); 3] = [
 fn counts<T: PartialEq + Copy, const N: usize>(
     names: [(&str, T); N],
     found: impl Iterator<Item = T>,
-) -> Vec<String> {
+) -> Vec<(usize, String)> {
     let found: Vec<T> = found.collect();
     let count = |of: T| found.iter().filter(|value| **value == of).count();
-    names.iter().map(|&(name, of)| (name, count(of))).filter(|(_, count)| *count > 0).map(said).collect()
+    let all = names.iter().map(|&(name, of)| (count(of), name.replace('_', " ")));
+    all.filter(|(count, _)| *count > 0).collect()
 }
 
-fn said((name, count): (&str, usize)) -> String {
-    format!("{count} {}", name.replace('_', " "))
+fn listed(counts: impl IntoIterator<Item = (usize, String)>) -> String {
+    let said: Vec<_> = counts.into_iter().map(|(count, name)| format!("{count} {name}")).collect();
+    said.join(", ")
+}
+
+/// `1 test`, `2 tests`.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Rounds of a self-test by verdict: `1 regression, 4 pass`.
+pub(super) fn rounds(of: &SelfTestSeries) -> String {
+    listed(WORST_FIRST.iter().filter_map(|verdict| {
+        of.verdicts.get(verdict).map(|rounds| (*rounds, verdict.name().replace('_', " ")))
+    }))
+}
+
+/// How a metric behaved where nothing changed, one line.
+pub(super) fn self_test(of: &SelfTestSeries) -> String {
+    let [cv, largest] = [of.cv, of.tolerance].map(share);
+    let [tolerance, must_detect] = [of.suggested_tolerance, of.suggested_must_detect].map(suggested);
+    format!(
+        "against itself {}: run CV {cv}, largest change {largest}, tolerance {tolerance}, must detect {must_detect}",
+        rounds(of)
+    )
+}
+
+/// Why nothing is suggested of a metric that was measured.
+pub fn unsuggested(of: &SelfTestSeries) -> Option<String> {
+    let is_measured = of.tolerance.is_some() && of.suggested_tolerance.is_none();
+    let what = || format!("{} {} {}", of.test, point(&of.id), of.metric.name());
+    is_measured
+        .then(|| format!("{}: runs scatter more than any tolerance allows for, so leave it out", what()))
+}
+
+/// What a suite should say: `4 %`, or `-`.
+pub fn suggested(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".into(), percent)
+}
+
+/// A share that was measured: `1.3 %`, or `-`.
+pub fn share(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".into(), |share| format!("{:.1} %", 100.0 * share))
 }
 
 /// What a candidate is held to, as documents name it.
@@ -78,27 +169,65 @@ pub(super) fn error(error: &Error) -> String {
     }
 }
 
-/// Why a test was not measured to its end, one line.
-pub(super) fn test(of: &TestEntry) -> String {
+/// Why a test was not measured to its end, and what to do, one line.
+pub fn test(of: &TestEntry) -> String {
     let cause = of.error.as_ref().map(error).unwrap_or_default();
     format!("{} was not measured to its end: {cause}", of.name)
 }
 
 /// A limit at a point, as [`Judgement::line`](crate::gate::Judgement::line) tells of a metric.
-pub(super) fn limit(of: &LimitOutcome) -> String {
+pub fn limit(of: &LimitOutcome) -> String {
     let result = &of.result;
-    let place = result.point.as_ref().map(|point| format!(" at {point}")).unwrap_or_default();
+    let place = result.point.as_ref().map(|id| format!(" at {}", point(id))).unwrap_or_default();
     let name = format!("{} {}{place}", of.test, result.limit);
-    let reason = || result.reason.as_deref().unwrap_or("no reason is given");
-    let value = || limit_value(result.value, &result.unit);
+    let runs = if of.runs > 1 { format!(" (median of {} runs)", of.runs) } else { String::new() };
+    let value = limit_value(result.value, &result.unit);
     match result.verdict {
-        LimitVerdict::Pass => format!("PASS  {name}: {}", value()),
-        LimitVerdict::Fail => {
-            let by = result.by_percent.map(|by| format!(", {by:.1}% beyond")).unwrap_or_default();
-            format!("LIMIT FAILED  {name}: {}{by} {}", value(), limit_value(result.bound, &result.unit))
+        LimitVerdict::Pass => format!("PASS  {name}: {value}, {}{runs}", beside_bound(of)),
+        LimitVerdict::Fail => format!("LIMIT FAILED  {name}: {value}, {}{runs}", beside_bound(of)),
+        LimitVerdict::NotEvaluated => {
+            let reason = result.reason.as_deref().unwrap_or("no reason is given");
+            format!("LIMIT NOT EVALUATED  {name}: {reason}")
         }
-        LimitVerdict::NotEvaluated => format!("LIMIT NOT EVALUATED  {name}: {}", reason()),
     }
+}
+
+/// On which side of its bound a value lies, and how far: `24.0 % above 5.00 us`.
+pub(super) fn beside_bound(of: &LimitOutcome) -> String {
+    let result = &of.result;
+    let bound = limit_value(result.bound, &result.unit);
+    let side = if result.value > result.bound { "above" } else { "below" };
+    match result.by_percent {
+        Some(by) if by < 999.95 => format!("{by:.1} % {side} {bound}"),
+        Some(by) if by < MOST_PERCENT => format!("{by:.0} % {side} {bound}"),
+        // Below it there is no more than all of it.
+        Some(by) => format!("{:.0} times {bound}", by / 100.0 + 1.0),
+        None => format!("{side} {bound}"),
+    }
+}
+
+/// The id of a point in words, without what is as usual: `64 B rdma`, `64 KiB rdma, depth 128, events`.
+pub fn point(id: &str) -> String {
+    in_words(id).unwrap_or_else(|| id.to_owned())
+}
+
+fn in_words(id: &str) -> Option<String> {
+    let mut parts = id.split('/');
+    let (transport, size) = (parts.next()?, parts.next()?.strip_suffix('B')?.parse().ok()?);
+    let mut words = vec![format!("{} {transport}", format_size(size))];
+    for part in parts {
+        let (name, number) = part.split_at(part.find(|c: char| c.is_ascii_digit()).unwrap_or(part.len()));
+        match (name, number) {
+            ("qps" | "depth" | "threads", "1") | ("busy" | "unidirectional", "") => {}
+            ("qps", count) => words.push(format!("{count} QPs")),
+            ("depth", count) => words.push(format!("depth {count}")),
+            ("threads", count) => words.push(format!("{count} threads")),
+            ("bidirectional", "") => words.push("both ways".into()),
+            ("rate", rate) => words.push(format!("{rate}/s")),
+            _ => words.push(part.into()),
+        }
+    }
+    Some(words.join(", "))
 }
 
 /// A value of a limit, or its bound, as a person reads it.
@@ -113,10 +242,22 @@ pub(super) fn limit_value(value: Option<f64>, unit: &str) -> String {
     }
 }
 
-/// A field that differs, one line.
-pub(super) fn mismatch(of: &Mismatch) -> String {
+/// Hard fields that differ, a line each, with the test. Several sittings that differ alike are told once.
+pub(super) fn mismatches<'a>(of: impl IntoIterator<Item = &'a Mismatch>) -> Vec<(&'a str, String)> {
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    for one in of {
+        let line = (one.test.as_str(), mismatch(one));
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+fn mismatch(of: &Mismatch) -> String {
     let end = of.end.map(|end| format!(" of the {end}")).unwrap_or_default();
-    format!("{} {}{end}: {} against {}", of.test, of.field, values(&of.a), values(&of.b))
+    let allowed = if of.allowed { " (allowed)" } else { "" };
+    format!("{} {}{end}: {} against {}{allowed}", of.test, of.field, values(&of.a), values(&of.b))
 }
 
 /// The first few values, and how many more there are.

@@ -161,32 +161,32 @@ fn a_line_says_what_how_sure_and_what_next() {
     let line = |rule: &Rule, a: &[f64], b: &[f64]| judge(rule, a, b, true).unwrap().line("send_lat rc 64 B");
     assert_eq!(
         line(&p50(), &around(2310.0, 15), &around(2580.0, 15)),
-        "REGRESSION  send_lat rc 64 B p50  2.31 us -> 2.58 us  +11.7% [99% CI +11.1..+12.2]  tolerance 2%  n=15+15  \
-         run CV 0.4%"
+        "REGRESSION  send_lat rc 64 B p50  2.31 us -> 2.58 us  +11.7 % [99 % CI +11.1 % .. +12.2 %]  tolerance 2 %  n=15+15  \
+         run CV 0.4 %"
     );
     let rate = Quantity::Bandwidth.rule(10.0).unwrap();
     let wide: Vec<f64> = (0..15).map(|i| 5e9 * (1.0 + 0.03 * f64::from(i % 7))).collect();
     assert_eq!(
         line(&rate, &wide, &around(5.1e9, 15)),
-        "INCONCLUSIVE  send_lat rc 64 B bw  43.6 Gb/s -> 40.8 Gb/s  -6.1% [99% CI -11.1..-0.6]  tolerance 2%  \
-         n=15+15  run CV 5.9%: a drop of up to 11.1% cannot be ruled out (must-detect 10%). Add runs, or quiet the \
+        "INCONCLUSIVE  send_lat rc 64 B bw  43.6 Gb/s -> 40.8 Gb/s  -6.1 % [99 % CI -11.1 % .. -0.6 %]  tolerance 2 %  \
+         n=15+15  run CV 5.9 %: a drop of up to 11.1 % cannot be ruled out (must-detect 10 %). Add runs, or quiet the \
          machine"
     );
     assert_eq!(
         line(&p50(), &around(100.0, 6), &around(106.0, 6)),
-        "PASS  send_lat rc 64 B p50  0.1000 us -> 0.106 us  +6.0% [99% CI +5.6..+6.4]  tolerance 2%  n=6+6  \
-         run CV 0.2%: the change is not surely above 0.0200 us, below which it is none"
+        "PASS  send_lat rc 64 B p50  0.1000 us -> 0.106 us  +6.0 % [99 % CI +5.6 % .. +6.4 %]  tolerance 2 %  n=6+6  \
+         run CV 0.2 %: the change is not surely above 0.0200 us, below which it is none"
     );
     assert_eq!(
         line(&p50(), &around(2310.0, 3), &around(2310.0, 3)),
-        "INCONCLUSIVE  send_lat rc 64 B p50  2.31 us -> 2.31 us  +0.0% [no 99% CI]  tolerance 2%  n=3+3  \
-         run CV 0.1%: 3 and 3 runs: it takes 6 of each. Add runs, or quiet the machine"
+        "INCONCLUSIVE  send_lat rc 64 B p50  2.31 us -> 2.31 us  0.0 % [no 99 % CI]  tolerance 2 %  n=3+3  \
+         run CV 0.1 %: 3 and 3 runs: it takes 6 of each. Add runs, or quiet the machine"
     );
     let found = judge_sitting(&p50(), &[around(2310.0, 6), around(2320.0, 6)], &around(2310.0, 6)).unwrap();
     assert_eq!(
         found.line("send_lat"),
-        "INCONCLUSIVE  send_lat p50  2.31 us -> 2.31 us  -0.2% [99% CI -21.4..+26.6]  tolerance 2%  n=12+6 of 2+1 \
-         sittings  run CV 0.3%  (advisory): a rise of up to 26.6% cannot be ruled out (must-detect 10%); 2 stored \
+        "INCONCLUSIVE  send_lat p50  2.31 us -> 2.31 us  -0.2 % [99 % CI -21.4 % .. +26.6 %]  tolerance 2 %  n=12+6 of 2+1 \
+         sittings  run CV 0.3 %  (advisory): a rise of up to 26.6 % cannot be ruled out (must-detect 10 %); 2 stored \
          sittings: record 6 more for a verdict that decides. Add runs, or quiet the machine"
     );
     let kernel = "kernel 6.8.0-45 vs 6.11.0-9, mtu 1500 vs 4096";

@@ -2,8 +2,10 @@
 
 use super::record::{At, Comparison, Given};
 use crate::gate::compare::{Change, Mismatch, Verdict};
+use crate::gate::message;
+use crate::gate::output::words;
 use crate::gate::sample::Met;
-use crate::report::numbers::significant;
+use crate::report::numbers::{NONE, significant};
 use crate::report::text::{columns, labelled, plain, wrap};
 use crate::result::{Direction, Wait};
 use crate::units::{format_rate, format_size};
@@ -36,7 +38,7 @@ pub fn render(comparison: &Comparison, width: Option<usize>) -> String {
         }
     }
     let lone = comparison.uncompared.iter().map(|lone| {
-        let what = lone.id.as_deref().unwrap_or("all of it");
+        let what = lone.id.as_deref().map_or_else(|| "all of it".into(), words::point);
         format!("in {}, not in {}: {} {what}", lone.side, lone.not_in, lone.test)
     });
     limited(lone.collect()).iter().for_each(|line| say("only", line));
@@ -177,13 +179,7 @@ fn metric(change: &Change) -> (String, f64) {
     (format!("{} {unit}", change.metric.name()), scale)
 }
 
-/// A ratio as a change in percent: `+11.7 %`.
+/// A ratio as a change: `+11.7 %`.
 pub fn percent(ratio: Option<f64>) -> String {
-    match ratio.map(|ratio| (ratio - 1.0) * 100.0) {
-        // No sign before nothing.
-        Some(change) if change.abs() < 0.05 => "0.0 %".into(),
-        Some(change) if change.abs() < 999.95 => format!("{change:+.1} %"),
-        Some(change) => format!("{change:+.2e} %"),
-        None => "-".into(),
-    }
+    ratio.map_or_else(|| NONE.into(), message::change)
 }

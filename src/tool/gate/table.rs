@@ -1,13 +1,15 @@
 //! What a person sees of a gate.
 
+use std::collections::HashSet;
+
 use super::counted;
 use crate::gate::baseline::FEWEST_SITTINGS;
-use crate::gate::document::{ArmRecord, Form, Gate, LimitOutcome, SelfTestSeries, Series, Trouble};
-use crate::gate::family::WORST_FIRST;
+use crate::gate::compare::Mismatch;
+use crate::gate::document::{ArmRecord, Form, Gate, SelfTestSeries, Series, Trouble};
+use crate::gate::output::words::{self, share};
 use crate::gate::{Arm, Code, Verdict};
-use crate::report::limits;
 use crate::report::text::{columns, labelled, plain, wrap};
-use crate::result::Status;
+use crate::result::LimitVerdict;
 use crate::tool::compare::{between, limited, percent};
 use crate::units::format_size;
 
@@ -21,7 +23,7 @@ pub fn render(gate: &Gate, width: Option<usize>) -> String {
     for of_test in gate.series.chunk_by(|one, other| one.test == other.test) {
         out += &format!("\n{}\n\n{}", plain(&of_test[0].test), rows(of_test));
     }
-    if let Some(found) = &gate.self_test {
+    if let Some(found) = gate.self_test.as_ref().filter(|found| !found.series.is_empty()) {
         out += &format!("\n{}", scatter(&found.series));
     }
     if !gate.series.is_empty() {
@@ -32,18 +34,30 @@ pub fn render(gate: &Gate, width: Option<usize>) -> String {
     let (first, second) = if is_turns { ("A", "B") } else { ("the baseline", "the candidate") };
     let (made, found): (Vec<_>, Vec<_>) =
         gate.mismatches.iter().cloned().partition(|mismatch| mismatch.allowed);
-    limited(between(&made, first, second)).iter().for_each(|line| say("differs", line));
-    limited(between(&found, first, second)).iter().for_each(|line| say("not comparable", line));
-    limited(between(&gate.differences, first, second)).iter().for_each(|line| say("note", line));
+    // Several sittings may differ alike.
+    let fields = |of: &[Mismatch]| {
+        let mut known = HashSet::new();
+        let lines = between(of, first, second).into_iter();
+        limited(lines.filter(|line| known.insert(line.clone())).collect())
+    };
+    fields(&made).iter().for_each(|line| say("differs", line));
+    fields(&found).iter().for_each(|line| say("not comparable", line));
+    fields(&gate.differences).iter().for_each(|line| say("note", line));
     gate.notes.iter().for_each(|note| say("note", &note.message));
-    gate.limits.iter().for_each(|limit| say("limit", &limit_line(limit)));
+    let itself = gate.self_test.iter().flat_map(|found| &found.series);
+    limited(itself.filter_map(words::unsuggested).collect()).iter().for_each(|line| say("note", line));
+    let kept = gate.limits.iter().filter(|limit| limit.result.verdict == LimitVerdict::Pass);
+    kept.for_each(|limit| say("limit", &words::limit(limit)));
     limited(gate.series.iter().filter_map(open_line).collect()).iter().for_each(|line| say("open", line));
     if let Some(missing) = missing_sittings(gate) {
         say("advisory", &missing);
     }
-    let troubles = gate.troubles().into_iter().map(|trouble| trouble_line(&trouble));
+    let advisory = gate.series.iter().filter(|series| words::is_advisory_trouble(series));
+    let advisory = advisory.map(|series| series.message.clone());
+    limited(advisory.collect()).iter().for_each(|line| say("advisory", line));
+    let troubles = gate.troubles().into_iter().map(trouble_line);
     limited(troubles.collect()).iter().for_each(|line| say("failed", line));
-    say("verdict", &conclusion(gate));
+    say("verdict", &words::headline(gate));
     out
 }
 
@@ -142,70 +156,25 @@ fn scatter(series: &[SelfTestSeries]) -> String {
     let titles =
         ["test", "point", "metric", "run CV", "largest change", "tolerance", "must detect", "regressions"];
     let mut lines = vec![titles.map(str::to_owned)];
-    let share =
-        |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{:.1} %", 100.0 * value));
     for found in series {
-        let (tolerance, must_detect) = suggested(found);
         lines.push([
-            found.test.clone(),
-            short(&found.id),
+            plain(&found.test),
+            words::point(&found.id),
             found.metric.name().into(),
             share(found.cv),
             share(found.tolerance),
-            format!("{tolerance} %"),
-            format!("{must_detect} %"),
+            words::suggested(found.suggested_tolerance),
+            words::suggested(found.suggested_must_detect),
             found.verdicts.get(&Verdict::Regression).copied().unwrap_or(0).to_string(),
         ]);
     }
     columns(&lines, &[0, 1, 2])
 }
 
-/// Whole percent for a suite: what no round went beyond, and what it would have found; never below the usual ones.
-fn suggested(found: &SelfTestSeries) -> (u32, u32) {
-    let usual = found.metric.rule(0.0);
-    let least = |share: Option<f64>| share.map_or(0.0, |share| (100.0 * share).ceil());
-    let tolerance = least(found.tolerance).max(least(usual.map(|rule| rule.tolerance)));
-    let must_detect = least(found.must_detect).max(least(usual.map(|rule| rule.must_detect)));
-    (tolerance as u32, must_detect.max(tolerance + 1.0) as u32)
-}
-
-/// Of the id of a point what tells it from most others; the document has all of it.
-fn short(id: &str) -> String {
-    let usual = ["qps1", "threads1", "busy", "unidirectional"];
-    let words = id.split('/').filter(|word| !usual.contains(word) && !word.starts_with("depth"));
-    words.collect::<Vec<_>>().join(" ")
-}
-
-fn limit_line(limit: &LimitOutcome) -> String {
-    let place =
-        limit.result.point.as_deref().map(|point| format!(" at {}", short(point))).unwrap_or_default();
-    let runs = if limit.runs > 1 { format!(" (median of {} runs)", limit.runs) } else { String::new() };
-    format!("{}: {}{runs}", limit.test, limits::outcome(&limit.result, &place))
-}
-
-fn trouble_line(trouble: &Trouble<'_>) -> String {
+fn trouble_line(trouble: Trouble<'_>) -> String {
     match trouble {
         Trouble::Series(series) => series.message.clone(),
-        Trouble::Limit(limit) => limit_line(limit),
-        Trouble::Test(test) => {
-            let cause = test.error.as_ref().map(ToString::to_string).unwrap_or_default();
-            format!("{} was not measured to its end: {cause}", test.name)
-        }
-    }
-}
-
-fn conclusion(gate: &Gate) -> String {
-    let counts = WORST_FIRST.into_iter().filter_map(|verdict| {
-        let count = gate.series.iter().filter(|series| series.judgement.verdict == verdict).count();
-        (count > 0).then(|| format!("{count} {}", verdict.to_string().to_lowercase()))
-    });
-    let counts: Vec<_> = counts.collect();
-    let status = match gate.status {
-        Status::Interrupted => "INTERRUPTED".to_owned(),
-        _ => gate.verdict.to_string(),
-    };
-    match counts.is_empty() {
-        true => format!("{status}   exit status {}", gate.exit_status),
-        false => format!("{status}   {}   exit status {}", counts.join(", "), gate.exit_status),
+        Trouble::Limit(limit) => words::limit(limit),
+        Trouble::Test(test) => words::test(test),
     }
 }

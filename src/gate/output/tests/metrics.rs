@@ -101,5 +101,5 @@ fn one_state_of_a_set_holds_and_labels_are_read_back() {
     }
     let tests: BTreeSet<_> = samples.iter().filter_map(|(_, labels, _)| labels.get("test")).collect();
     let hostile = HOSTILE.replace(['\0', '\r', '\t', '\u{1b}', '\u{fffe}', '\u{2028}'], "\u{fffd}");
-    assert_eq!(tests, BTreeSet::from([&"send_lat".to_owned(), &hostile]));
+    assert_eq!(tests, BTreeSet::from([&"send_lat".to_owned(), &"write_lat".to_owned(), &hostile]));
 }

@@ -2,6 +2,7 @@
 //! asked by `scripts/check_gate_outputs.py`.
 
 mod document;
+mod every_kind;
 mod history;
 mod metrics;
 mod report;

@@ -5,6 +5,7 @@ use quick_xml::{Reader, XmlVersion};
 
 use super::sample::{self, HOSTILE};
 use crate::error::{Error, Step};
+use crate::gate::compare::Mismatch;
 use crate::gate::document::{Form, Gate};
 use crate::gate::output::{annotations, junit, markdown};
 use crate::gate::verdict::Verdict;
@@ -67,7 +68,7 @@ fn xml_holds_every_name_and_no_character_that_it_forbids() {
     let suites: Vec<_> = elements.iter().filter(|of| of.name == "testsuite").collect();
     assert_eq!(
         suites.iter().map(|suite| suite.attribute("name")).collect::<Vec<_>>(),
-        ["gate", "send_lat", &in_xml(HOSTILE)]
+        ["gate", "send_lat", &in_xml(HOSTILE), "write_lat"]
     );
 }
 
@@ -88,10 +89,11 @@ fn a_case_fails_for_what_the_job_fails_for_and_totals_are_the_sums() {
     let skipped = of_series(Verdict::Inconclusive, false)
         + of_series(Verdict::NotComparable, false)
         + of_series(Verdict::Regression, true);
-    let errors = of_series(Verdict::Invalid, false) + limits(LimitVerdict::NotEvaluated);
+    let unmeasured = gate.tests.iter().filter(|test| test.error.is_some()).count();
+    let errors = of_series(Verdict::Invalid, false) + limits(LimitVerdict::NotEvaluated) + unmeasured;
     assert!(failed > 2 && skipped > 2 && errors > 1, "{failed} {skipped} {errors}");
     assert_eq!((count("failure"), count("skipped"), count("error")), (failed, skipped, errors));
-    assert_eq!(count("testcase"), 1 + gate.series.len() + gate.limits.len());
+    assert_eq!(count("testcase"), 1 + gate.series.len() + gate.limits.len() + unmeasured);
     let root = &elements[0];
     assert_eq!(root.attribute("failures"), failed.to_string());
     assert_eq!(root.attribute("errors"), errors.to_string());
@@ -109,6 +111,16 @@ fn a_file_is_green_only_where_the_gate_ends_with_0() {
         let gate = Gate { exit_status: status, ..Gate::new(Form::Turns, vec!["verbmark".into()]) };
         let xml = junit::to_string(&gate).unwrap();
         assert_eq!(xml.contains("<failure") || xml.contains("<error"), status != 0, "{status}: {xml}");
+    }
+    for (name, gate) in sample::all() {
+        let xml = junit::to_string(&gate).unwrap();
+        let is_red = xml.contains("<failure") || xml.contains("<error");
+        assert_eq!(is_red, gate.exit_status != 0, "{name}: {xml}");
+        let elements = elements(&xml);
+        let cases = elements.iter().filter(|of| of.name == "testcase");
+        let names: Vec<_> = cases.map(|of| (of.attribute("classname"), of.attribute("name"))).collect();
+        let distinct: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len(), "{name}: {names:?}");
     }
     // Whatever its status says.
     let failed = junit::to_string(&Gate { exit_status: 0, ..sample::failed() }).unwrap();
@@ -145,7 +157,7 @@ fn the_worst_row_comes_first_and_a_self_test_has_its_table() {
     let text = markdown::to_string(&sample::turns());
     let rows: Vec<_> = text.lines().skip_while(|line| *line != "### Metrics").skip(4).collect();
     assert!(
-        rows[0].starts_with("| send\\_lat | 64 B | rdma | p99 |") && rows[0].contains("+50.0% \\[+"),
+        rows[0].starts_with("| send\\_lat | 64 B | rdma | p99 |") && rows[0].contains("+50.0 % \\[+"),
         "{text}"
     );
     let at = |verdict: &str| rows.iter().position(|row| row.contains(verdict)).unwrap();
@@ -154,9 +166,11 @@ fn the_worst_row_comes_first_and_a_self_test_has_its_table() {
         "{text}"
     );
     assert!(at("| INCONCLUSIVE") < at("| PASS"), "{text}");
+    assert!(at("| REGRESSION (advisory)") < at("| PASS"), "{text}");
     assert!(text.starts_with("## verbmark gate: REGRESSION, exit status 1: 10 metrics"), "{text}");
     let itself = markdown::to_string(&sample::self_test());
-    assert!(itself.contains("| 1.3% | 4 pass, 1 inconclusive | -3.0% | 3.1% | 12.0% |"), "{itself}");
+    assert!(itself.contains("| 1.3 % | 1 inconclusive, 4 pass | 3.1 % | 4 % | 12 % |"), "{itself}");
+    assert!(itself.contains("| - | 1 inconclusive, 4 pass | - | - | - |"), "{itself}");
     assert!(itself.contains("5 rounds against itself"), "{itself}");
 }
 
@@ -167,7 +181,8 @@ fn a_gate_of_any_size_stays_below_what_github_takes_and_says_what_it_left_out() 
     gate.series = (0..5000).map(|_| gate.series[1].clone()).collect();
     gate.series[7].test.clone_from(&long);
     gate.limits = (0..5000).map(|_| gate.limits[1].clone()).collect();
-    gate.mismatches = (0..5000).map(|_| gate.mismatches[0].clone()).collect();
+    let field = |index| Mismatch { field: format!("field{index}"), ..gate.mismatches[0].clone() };
+    gate.mismatches = (0..5000).map(field).collect();
     gate.differences = gate.mismatches.clone();
     (0..5000).for_each(|index| gate.note("note", format!("{index} {long}")));
     gate.fail(Error::failed(Step::Measure, long));
@@ -176,8 +191,8 @@ fn a_gate_of_any_size_stays_below_what_github_takes_and_says_what_it_left_out() 
     let told: Vec<usize> =
         text.lines().filter_map(|line| line.strip_prefix("and ")?.split_once(' ')?.0.parse().ok()).collect();
     assert_eq!(told.len(), 5, "{told:?}");
-    let rows = text.lines().filter(|line| line.starts_with("| ")).count() - 5;
-    assert_eq!(rows + told.iter().sum::<usize>(), 4 * 5000 + gate.notes.len());
+    let rows = text.lines().filter(|line| line.starts_with("| ")).count() - 6;
+    assert_eq!(rows + told.iter().sum::<usize>(), 4 * 5000 + gate.notes.len() + 1);
     assert!(!markdown::to_string(&sample::turns()).contains(" more, in the"));
 }
 
@@ -210,7 +225,7 @@ fn github_reads_back_what_was_said_and_nothing_else() {
         commands[0],
         ("error".into(), "REGRESSION send_lat 64 B rdma p99".into(), worst.message.clone())
     );
-    let hostile = commands.iter().find(|(_, title, _)| title.starts_with("INVALID")).unwrap();
+    let hostile = commands.iter().find(|(_, title, _)| title.starts_with("INVALID a")).unwrap();
     assert_eq!(hostile.1, printed(&format!("INVALID {HOSTILE} 1 MiB rdma rate")));
     assert_eq!(hostile.2, printed(&gate.series[9].message));
     let (_, _, failed) = command(annotations::to_string(&sample::failed()).trim_end());
@@ -224,6 +239,7 @@ fn github_is_given_ten_at_most_of_a_kind_and_the_last_counts_the_rest() {
     gate.series =
         (0..40).map(|_| sample::in_turns("send_lat", 64, Quantity::P50, 2310.0, 2.0, 1.0)).collect();
     gate.limits.clear();
+    gate.tests.clear();
     let text = annotations::to_string(&gate);
     assert_eq!(text.lines().count(), 10);
     assert!(text.ends_with("::and 31 more, in the JSON document\n"), "{text}");
@@ -236,6 +252,7 @@ fn an_inconclusive_gate_warns_where_it_is_strict_and_no_failing_one_is_silent() 
     let mut gate = sample::turns();
     gate.series.retain(|series| series.judgement.verdict == Verdict::Inconclusive);
     gate.limits.clear();
+    gate.tests.clear();
     gate.exit_status = 0;
     assert_eq!(annotations::to_string(&gate), "");
     gate.exit_status = 3;

@@ -12,7 +12,9 @@ use crate::gate::order::{Arm, order};
 use crate::gate::sample::Met;
 use crate::gate::verdict::{Code, Judgement, Verdict};
 use crate::gate::{judge, overall};
-use crate::result::{Direction, LimitResult, LimitVerdict, Point, Quantity, Transport, Wait, timestamp};
+use crate::result::{
+    Direction, LimitResult, LimitVerdict, Point, Quantity, Status, Transport, Wait, timestamp,
+};
 
 /// A name that ends, quotes or commands in some format.
 pub const HOSTILE: &str = "a\"|<b>&lt;'\n\r\t\u{1b}[31m\u{0}%0A%25%,:;`*_[x](y)\\$~#é\u{fffe}\u{2028}]]>";
@@ -26,7 +28,7 @@ pub fn runs(median: f64, width: f64) -> Vec<f64> {
     SCATTER.iter().map(|scatter| median * (1.0 + (scatter - 1.0) * width)).collect()
 }
 
-fn point(size_bytes: u64) -> Point {
+pub fn point(size_bytes: u64) -> Point {
     Point {
         size_bytes,
         qps: 1,
@@ -39,7 +41,7 @@ fn point(size_bytes: u64) -> Point {
 }
 
 /// A series of a judgement that was made of these values.
-fn series(test: &str, point: Point, judgement: Judgement, a: Vec<Vec<f64>>, b: Vec<f64>) -> Series {
+pub fn series(test: &str, point: Point, judgement: Judgement, a: Vec<Vec<f64>>, b: Vec<f64>) -> Series {
     let mut series = Series {
         test: test.into(),
         id: point.id(Transport::Rdma),
@@ -63,7 +65,7 @@ pub fn in_turns(test: &str, size: u64, metric: Quantity, median: f64, factor: f6
     series(test, point(size), found, vec![a], b)
 }
 
-fn test(name: &str, binary: &str) -> TestEntry {
+pub fn test(name: &str, binary: &str) -> TestEntry {
     let words = vec![binary.to_owned(), "--loopback".into(), HOSTILE.into()];
     TestEntry {
         name: name.into(),
@@ -91,7 +93,7 @@ fn arm(arm: Arm, name: &str) -> ArmRecord {
     }
 }
 
-fn limit(test: &str, limit: &str, verdict: LimitVerdict) -> LimitOutcome {
+pub fn limit(test: &str, limit: &str, verdict: LimitVerdict) -> LimitOutcome {
     let was_judged = verdict != LimitVerdict::NotEvaluated;
     LimitOutcome {
         test: test.into(),
@@ -117,14 +119,16 @@ fn begun(form: Form) -> Gate {
     gate
 }
 
-/// Every verdict there is, limits of every outcome, and fields that differ.
+/// Every verdict there is, limits of every outcome, a test that was not measured to its end, and fields that differ.
 pub fn turns() -> Gate {
     let mut gate = begun(Form::Turns);
     gate.suite = Some(HOSTILE.into());
     gate.arms = vec![arm(Arm::A, "before"), arm(Arm::B, HOSTILE)];
     gate.seed = Some(7);
     gate.order = order(7, 15);
-    gate.tests = vec![test("send_lat", "send_lat"), test(HOSTILE, "send_bw")];
+    let error = Error::failed(Step::Measure, HOSTILE).with_remedy("look at the cable");
+    let spoilt = TestEntry { runs_b: 2, error: Some(error), ..test("write_lat", "write_lat") };
+    gate.tests = vec![test("send_lat", "send_lat"), test(HOSTILE, "send_bw"), spoilt];
     let rule = |metric: Quantity| metric.rule(10.0).unwrap();
     let without = |metric, verdict, code| Judgement::without(&rule(metric), verdict, code, HOSTILE);
     let mut deep = in_turns(HOSTILE, 65536, Quantity::Bandwidth, 48.9e9, 1.3, 1.0);
@@ -177,9 +181,9 @@ pub fn turns() -> Gate {
     gate
 }
 
-/// Nine stored sittings, of which the third lacks one metric.
+/// Nine stored sittings, of which the third lacks one metric, five lack another, and the last has none.
 pub fn sittings() -> Gate {
-    const SITTINGS: usize = 9;
+    const SITTINGS: usize = 10;
     let mut gate = begun(Form::Sittings);
     gate.arms = vec![arm(Arm::B, HOSTILE)];
     gate.tests = vec![test("send_lat", "send_lat"), test(HOSTILE, "send_bw")];
@@ -193,19 +197,20 @@ pub fn sittings() -> Gate {
             runs: 15,
         })
         .collect();
-    let judged = |test: &str, metric: Quantity, median: f64, factor: f64, lacks: Option<usize>| {
+    let judged = |test: &str, metric: Quantity, median: f64, factor: f64, lacks: &[usize]| {
         let of = |index: usize| runs(median * SCATTER[index], 1.0);
         let a: Vec<_> =
-            (0..SITTINGS).map(|index| if lacks == Some(index) { Vec::new() } else { of(index) }).collect();
+            (0..SITTINGS).map(|index| if lacks.contains(&index) { Vec::new() } else { of(index) }).collect();
         let b = runs(median * factor, 1.0);
         let stored: Vec<_> = a.iter().filter(|runs| !runs.is_empty()).cloned().collect();
         let found = judge_sitting(&metric.rule(10.0).unwrap(), &stored, &b).unwrap();
         series(test, point(64), found, a, b)
     };
     gate.series = vec![
-        judged("send_lat", Quantity::P50, 2310.0, 1.0, None),
-        judged("send_lat", Quantity::P99, 4000.0, 1.5, Some(2)),
-        judged(HOSTILE, Quantity::Bandwidth, 48.9e9, 0.5, None),
+        judged("send_lat", Quantity::P50, 2310.0, 1.0, &[9]),
+        judged("send_lat", Quantity::P99, 4000.0, 1.5, &[2, 9]),
+        judged("send_lat", Quantity::P99_9, 9000.0, 1.0, &[0, 1, 3, 4, 5, 9]),
+        judged(HOSTILE, Quantity::Bandwidth, 48.9e9, 0.5, &[9]),
     ];
     gate.verdict = overall(&gate.series.iter().map(|series| series.judgement.clone()).collect::<Vec<_>>());
     gate.exit_status = gate.verdict.exit_status(false);
@@ -236,13 +241,62 @@ pub fn self_test() -> Gate {
         cv: (!ratios.is_empty()).then_some(0.013),
         tolerance: (!ratios.is_empty()).then_some(0.031),
         must_detect: (!ratios.is_empty()).then_some(0.12),
+        suggested_tolerance: (!ratios.is_empty()).then_some(0.04),
+        suggested_must_detect: (!ratios.is_empty()).then_some(0.12),
         ratios,
     };
+    let few = judge(&Quantity::P99.rule(10.0).unwrap(), &[4e3; 3], &[4e3; 3], true).unwrap();
+    gate.series = vec![
+        in_turns(HOSTILE, 64, Quantity::P50, 2310.0, 1.0, 1.0),
+        series(HOSTILE, point(64), few, vec![vec![4e3; 3]], vec![4e3; 3]),
+    ];
     gate.self_test = Some(SelfTest {
         rounds: 5,
         series: vec![of(Quantity::P50, vec![1.01, 0.97, 1.0, 1.02, 0.99]), of(Quantity::P99, Vec::new())],
     });
-    gate.verdict = Verdict::Pass;
+    gate.verdict = Verdict::Inconclusive;
+    gate
+}
+
+/// A machine that must not judge: a candidate that regressed against itself in one round of five.
+pub fn self_test_that_failed() -> Gate {
+    let mut gate = self_test();
+    gate.series[0] = in_turns(HOSTILE, 64, Quantity::P50, 2310.0, 1.2, 1.0);
+    if let Some(found) = &mut gate.self_test {
+        found.series[0].verdicts = BTreeMap::from([(Verdict::Pass, 4), (Verdict::Regression, 1)]);
+    }
+    gate.verdict = Verdict::Regression;
+    gate.exit_status = 1;
+    gate
+}
+
+/// Too few sittings to decide, which a strict gate does not let pass.
+pub fn advisory() -> Gate {
+    let mut gate = sittings();
+    gate.sittings.truncate(3);
+    let stored: Vec<_> = (0..3).map(|index| runs(2310.0 * SCATTER[index], 1.0)).collect();
+    let new = runs(9240.0, 1.0);
+    let found = judge_sitting(&Quantity::P50.rule(10.0).unwrap(), &stored, &new).unwrap();
+    gate.series = vec![series("send_lat", point(64), found, stored, new)];
+    gate.verdict = overall(gate.series.iter().map(|series| &series.judgement));
+    gate.exit_status = gate.verdict.exit_status(true);
+    gate
+}
+
+/// One that came to its end, with a test that must not be trusted.
+pub fn invalid() -> Gate {
+    let mut gate = turns();
+    gate.series.clear();
+    gate.limits.clear();
+    (gate.status, gate.verdict, gate.exit_status) = (Status::Invalid, Verdict::Invalid, 5);
+    gate
+}
+
+/// One that a signal ended before anything was judged.
+pub fn interrupted() -> Gate {
+    let mut gate = begun(Form::Turns);
+    gate.fail(Error::interrupted(Step::Measure));
+    gate.exit_status = 130;
     gate
 }
 
@@ -257,12 +311,16 @@ pub fn failed() -> Gate {
 }
 
 /// All of them, by name.
-pub fn all() -> [(&'static str, Gate); 5] {
+pub fn all() -> [(&'static str, Gate); 9] {
     [
         ("turns", turns()),
         ("sittings", sittings()),
         ("limits", limits()),
         ("self_test", self_test()),
+        ("self_test_that_failed", self_test_that_failed()),
+        ("advisory", advisory()),
+        ("invalid", invalid()),
+        ("interrupted", interrupted()),
         ("failed", failed()),
     ]
 }
