@@ -265,10 +265,8 @@ fn a_client_that_does_not_say_what_it_wants_lets_others_go_first_and_is_told() {
         control.send(&"all of it").unwrap();
         control
     });
-    // The two that came first make room.
-    for _ in 0..2 {
-        assert_eq!(refused(&mut listener), "did not say what it wants while 64 others came");
-    }
+    // The one that came first makes room, and another only if the client is slower to speak than to come.
+    assert_eq!(refused(&mut listener), "did not say what it wants while 64 others came");
     let (mut server, hello) = client(&mut listener);
     assert_eq!(hello.identity, identity("client"));
     assert!(server.wait_readable(Duration::ZERO).unwrap());
