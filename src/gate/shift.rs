@@ -48,8 +48,8 @@ fn middle(sorted: &[f64]) -> f64 {
     if sorted.len() % 2 == 1 { sorted[half] } else { (sorted[half - 1] + sorted[half]) / 2.0 }
 }
 
-/// The median.
-pub(in crate::gate) fn median(values: &[f64]) -> f64 {
+/// The median of values, of which there is one at least.
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     middle(&sorted)

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::simulated::Random;
+use super::random::Random;
 use crate::cli;
 use crate::gate::rule::{FIRST_LOOK, LAST_LOOK};
 use crate::gate::{Code, Judgement, Rule, Verdict, judge, order, overall};

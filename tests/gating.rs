@@ -1,40 +1,24 @@
 //! How often the rule errs, on machines that are known because they are simulated. Seeds are fixed. `docs/gating.md` has the
-//! table; `cargo test --lib -- --ignored --nocapture table_of_the_rule` prints it again.
+//! table; `cargo test --test gating -- --ignored --nocapture table_of_the_rule` prints it again.
 
-use crate::gate::family::confidence;
-use crate::gate::rule::{FIRST_LOOK, LAST_LOOK};
-use crate::gate::{
+use verbmark::gate::family::confidence;
+use verbmark::gate::rule::{FIRST_LOOK, LAST_LOOK};
+use verbmark::gate::{
     Arm, Judgement, Rule, Verdict, judge, judge_sitting, order, overall, rank,
     shift::{median, shift},
 };
-use crate::result::Quantity;
+use verbmark::result::Quantity;
+
+// Beside the unit tests, which need some of it, too.
+#[path = "../src/gate/tests/random.rs"]
+mod random;
+
+use random::Random;
 
 const TRIALS: usize = 20_000;
 
 /// Run-to-run scatter, as a share.
 const SCATTER: [f64; 5] = [0.01, 0.02, 0.03, 0.05, 0.10];
-
-/// SplitMix64.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    pub(super) fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-
-    fn exponential(&mut self) -> f64 {
-        -(1.0 - self.uniform()).ln()
-    }
-}
 
 /// What a machine does to the logarithm of a run's value, in units of its scatter: normal noise, one run in twenty slow by
 /// four on average, and a drift that goes 0.3 either way from run to run.
