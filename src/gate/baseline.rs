@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::gate::rule::{Rule, check, decide, described, judge, logarithms};
 use crate::gate::shift::{Shift, median};
 use crate::gate::student;
-use crate::gate::verdict::{Code, Judgement, Verdict};
+use crate::gate::verdict::{Code, Judgement};
 
 /// Sittings without which a verdict is advisory. The interval of 99 % is 11.5 deviations either way with three of them,
 /// 5.0 with five, 3.7 with eight, and never below 2.6.
@@ -55,19 +55,21 @@ pub fn judge_sitting(rule: &Rule, sittings: &[Vec<f64>], new: &[f64]) -> Result<
                 let deviations = student::quantile(rule.confidence, sittings.len() - 1);
                 decide(rule, &mut found, [ratio, difference], deviations, true);
             }
-            let enough = sittings.len() >= FEWEST_SITTINGS;
-            if let (true, Verdict::Inconclusive, Some((lower, upper))) = (enough, found.verdict, ratio.bounds)
-            {
+            let is_too_wide = found.reasons.iter().any(|reason| reason.code == Code::TooWide);
+            if let (true, Some((lower, upper))) = (is_too_wide, ratio.bounds) {
                 let half = |count: usize| deviations_of(rule.confidence, count);
                 let spread = (upper - lower) / 2.0 / half(sittings.len());
-                let narrow = |&count: &usize| spread * half(count) < rule.worse_by(rule.must_detect);
-                let message = match (sittings.len()..=MOST_SITTINGS).find(narrow) {
-                    Some(count) => format!("sittings that differ so much must be {count}"),
-                    None => {
-                        "sittings differ too much for any number of them: measure both arms in one".to_owned()
-                    }
-                };
-                found.because(Code::TooFewSittings, message);
+                let narrow = |count: &usize| spread * half(*count) < rule.worse_by(rule.must_detect);
+                let more = sittings.len() + 1..=MOST_SITTINGS.max(2 * sittings.len());
+                // A spread that would do for a pass is no hindrance: the change is.
+                if sittings.len() >= FEWEST_SITTINGS && !narrow(&sittings.len()) {
+                    let message = match more.into_iter().find(narrow) {
+                        Some(count) => format!("sittings that differ so much must be {count}"),
+                        None => "sittings differ too much for any number of them: measure both arms in one"
+                            .to_owned(),
+                    };
+                    found.because(Code::SittingsDiffer, message);
+                }
             }
             found
         }

@@ -182,15 +182,26 @@ impl Beside<'_> {
     }
 }
 
+/// What tests of two sides are paired by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pairing {
+    /// By what a suite calls them, as far as it does: one of another name is another test.
+    Names,
+    /// By what they have in common: somebody asks for just that.
+    Likeness,
+}
+
 /// Lays two sides beside each other, each with a run at least. `is_allowed` says of a hard field and its values on either
 /// side whether they may differ.
 pub fn beside<'a>(
     a: &'a Runs,
     b: &'a Runs,
+    pairing: Pairing,
     is_allowed: impl Fn(&Field, &[Met], &[Met]) -> bool,
 ) -> Beside<'a> {
     let mut beside = Beside::default();
-    for (first, second) in pairs(a, b, &mut beside.uncompared) {
+    let pairs = pairs(a, b, pairing, &mut beside.uncompared);
+    for (first, second) in &pairs {
         beside.mismatches.extend(options_that_differ(first, second).into_iter().map(
             |(field, of_a, of_b)| {
                 let met = |value, test: &TestRuns| vec![Met { value, file: test.first_file.clone() }];
@@ -205,7 +216,9 @@ pub fn beside<'a>(
         beside.is_unoptimised |= first.is_unoptimised || second.is_unoptimised;
         points(first, second, &first.name_among(&a.tests), &mut beside);
     }
-    if beside.points.is_empty() && beside.is_comparable() {
+    // Without a test of both there is nothing whose points could be the same.
+    let has_a_test = !pairs.is_empty() || pairing == Pairing::Likeness;
+    if has_a_test && beside.points.is_empty() && beside.is_comparable() {
         beside.mismatches.extend(nothing_in_common(a, b));
     }
     beside
@@ -213,7 +226,8 @@ pub fn beside<'a>(
 
 /// Compares two sides, each with a run at least. `allowed` names hard fields that may differ.
 pub fn compare(a: &Runs, b: &Runs, allowed: &[String]) -> Compared {
-    let beside = beside(a, b, |field, _, _| allowed.iter().any(|name| *name == field.name));
+    let beside =
+        beside(a, b, Pairing::Likeness, |field, _, _| allowed.iter().any(|name| *name == field.name));
     let changes = match beside.is_comparable() {
         true => beside.points.iter().flat_map(|point| metrics(point.a, point.b, &point.test)).collect(),
         false => Vec::new(),
@@ -222,27 +236,37 @@ pub fn compare(a: &Runs, b: &Runs, allowed: &[String]) -> Compared {
     Compared { mismatches, differences, uncompared, changes, is_emulated, is_unoptimised }
 }
 
-/// The tests of both sides that belong together. Those with the same options do; of the others, those of the same binary
-/// that differ least, so that what stands in the way can be named. What is left over is told.
+/// The tests of both sides that belong together. Those of one name do, then those with the same options; of the others,
+/// those of the same binary that differ least, so that what stands in the way can be named. What is left over is told.
 fn pairs<'a>(
     a: &'a Runs,
     b: &'a Runs,
+    pairing: Pairing,
     uncompared: &mut Vec<Uncompared>,
 ) -> Vec<(&'a TestRuns, &'a TestRuns)> {
     let mut pairs = Vec::new();
     let mut left: Vec<&TestRuns> = a.tests.iter().collect();
-    let mut over = Vec::new();
-    for test in &b.tests {
-        match left.iter().position(|candidate| candidate.options == test.options) {
-            Some(at) => pairs.push((left.remove(at), test)),
-            None => over.push(test),
-        }
+    let mut over: Vec<&TestRuns> = b.tests.iter().collect();
+    let is_named_alike = |a: &TestRuns, b: &TestRuns| a.name.is_some() && a.name == b.name;
+    let may_be = |a: &TestRuns, b: &TestRuns| {
+        pairing == Pairing::Likeness || a.name.is_none() || b.name.is_none() || a.name == b.name
+    };
+    let has_same_options = |a: &TestRuns, b: &TestRuns| may_be(a, b) && a.options == b.options;
+    for belongs in [&is_named_alike as &dyn Fn(&TestRuns, &TestRuns) -> bool, &has_same_options] {
+        over.retain(|test| match left.iter().position(|candidate| belongs(candidate, test)) {
+            Some(at) => {
+                pairs.push((left.remove(at), *test));
+                false
+            }
+            None => true,
+        });
     }
+    let is_only_way = pairs.is_empty() && a.tests.len() == 1 && b.tests.len() == 1;
     for test in over {
         let same_kind =
-            |of: &&TestRuns| ["op", "shape"].iter().all(|option| of.option(option) == test.option(option));
-        let only_way = pairs.is_empty() && a.tests.len() == 1 && b.tests.len() == 1;
-        let nearest = left.iter().enumerate().filter(|(_, of)| same_kind(of) || only_way);
+            |of: &TestRuns| ["op", "shape"].iter().all(|option| of.option(option) == test.option(option));
+        let nearest =
+            left.iter().enumerate().filter(|(_, of)| may_be(of, test) && (same_kind(of) || is_only_way));
         match nearest.min_by_key(|(_, of)| options_that_differ(of, test).len()).map(|(at, _)| at) {
             Some(at) => pairs.push((left.remove(at), test)),
             None => uncompared.push(Uncompared { test: test.name_among(&b.tests), id: None, in_a: false }),

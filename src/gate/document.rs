@@ -293,8 +293,9 @@ impl Gate {
         let others = self.limits.iter().map(of_limit).chain(spoilt);
         let judged = family::overall(self.series.iter().map(|series| &series.judgement));
         // What was not asked for is not missed, and what ended early has not been found to differ.
+        let asks_for_limits_alone = matches!(self.form, Form::Limits | Form::Record);
         let judged = match self.series.is_empty() {
-            true if !self.limits.is_empty() => None,
+            true if asks_for_limits_alone && !self.limits.is_empty() => None,
             true if self.error.is_some() => Some(Verdict::Inconclusive),
             _ => Some(judged),
         };

@@ -18,12 +18,21 @@ pub fn evaluate(document: &Document, limits: &[LimitSpec]) -> Vec<LimitResult> {
 /// Limits of several runs of a test, as [`evaluate`] gave them for each: the median of the values beside the bound. One that
 /// could not be judged in a run is not judged at all.
 pub fn over_runs(test: &str, runs: &[Vec<LimitResult>]) -> Vec<LimitOutcome> {
+    let is_same =
+        |one: &LimitResult, other: &LimitResult| (&one.limit, &one.point) == (&other.limit, &other.point);
+    // A point may be missing in the first run.
+    let mut limits: Vec<&LimitResult> = Vec::new();
+    for limit in runs.iter().flatten() {
+        if !limits.iter().any(|known| is_same(known, limit)) {
+            limits.push(limit);
+        }
+    }
     let outcome = |limit: &LimitResult| {
-        let same = |other: &&LimitResult| other.limit == limit.limit && other.point == limit.point;
+        let same = |other: &&LimitResult| is_same(other, limit);
         let all: Vec<&LimitResult> = runs.iter().filter_map(|run| run.iter().find(same)).collect();
         LimitOutcome { test: test.into(), runs: all.len(), result: together(&all, limit) }
     };
-    runs.first().into_iter().flatten().map(outcome).collect()
+    limits.into_iter().map(outcome).collect()
 }
 
 fn together(all: &[&LimitResult], first: &LimitResult) -> LimitResult {
@@ -31,8 +40,12 @@ fn together(all: &[&LimitResult], first: &LimitResult) -> LimitResult {
         return (*unjudged).clone();
     }
     let values: Vec<f64> = all.iter().filter_map(|limit| limit.value).collect();
-    let (Some(bound), Ok(spec)) = (first.bound, first.limit.parse::<LimitSpec>()) else {
-        return first.clone();
+    let (Some(bound), Ok(spec), false) =
+        (first.bound, first.limit.parse::<LimitSpec>(), values.len() < all.len())
+    else {
+        // Another build wrote it: what cannot be checked is no verdict.
+        let reason = Some("its document has no value or no bound for it".to_owned());
+        return LimitResult { verdict: LimitVerdict::NotEvaluated, reason, ..first.clone() };
     };
     let value = median(&values);
     LimitResult {

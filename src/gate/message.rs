@@ -1,7 +1,7 @@
 //! A judgement in one line: what, how sure, and what next.
 
 use crate::gate::rule::percent;
-use crate::gate::verdict::{Judgement, Verdict};
+use crate::gate::verdict::{Code, Judgement, Reason, Verdict};
 
 /// Changes in percent from which on a factor says more.
 pub(in crate::gate) const MOST_PERCENT: f64 = 9_999.5;
@@ -37,7 +37,10 @@ impl Judgement {
             line += if i == 0 { ": " } else { "; " };
             line += &reason.message;
         }
-        if self.verdict == Verdict::Inconclusive {
+        let is_wide =
+            |reason: &Reason| matches!(reason.code, Code::TooWide | Code::TooFewRuns | Code::NotLast);
+        let has_other_remedy = self.reasons.iter().any(|reason| reason.code == Code::SittingsDiffer);
+        if self.verdict == Verdict::Inconclusive && self.reasons.iter().any(is_wide) && !has_other_remedy {
             line += ". Add runs, or quiet the machine";
         }
         line

@@ -14,6 +14,7 @@
 //! * [`limit`]: one run held to fixed bounds.
 //! * [`compare`]: recorded runs side by side, as far as they are comparable: [`recorded`], [`fingerprint`], [`sample`],
 //!   [`many`].
+//! * [`series`], [`stored`]: what of these is judged: each metric of each point, in turns or beside stored sittings.
 //! * [`document`]: what a whole job found.
 //! * [`output`]: the same in the formats of those who read it.
 //!
@@ -36,6 +37,7 @@ pub mod rule;
 pub mod sample;
 pub mod series;
 pub mod shift;
+pub mod stored;
 pub mod student;
 pub mod verdict;
 

@@ -13,6 +13,9 @@ use crate::result::{
     TestRecord, Tool, Transport,
 };
 
+/// The label by which a gate names the test of a suite that a run is of: two tests may have the same options.
+pub const TEST_LABEL: &str = "gate.test";
+
 /// Why a document is not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {

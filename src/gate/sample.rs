@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde::Serialize;
 
 use super::fingerprint::{Facts, Field, Fingerprint};
-use super::recorded::Recorded;
+use super::recorded::{Recorded, TEST_LABEL};
 use crate::result::{Device, Point, Quantity, Side, Transport};
 
 /// All runs of one side.
@@ -16,7 +16,7 @@ pub struct Runs {
     pub tests: Vec<TestRuns>,
     /// When the first of them began, and what was written on it; `None` without a run.
     pub first: Option<Begun>,
-    by_options: HashMap<Facts, usize>,
+    by_identity: HashMap<(Option<String>, Facts), usize>,
     ids: HashSet<String>,
 }
 
@@ -32,6 +32,8 @@ pub struct Begun {
 /// Runs of one test.
 #[derive(Debug, Clone)]
 pub struct TestRuns {
+    /// What a suite calls it; `None` of runs that no gate made.
+    pub name: Option<String>,
     /// The binary, such as `send_lat`.
     pub binary: String,
     /// What makes it this test.
@@ -62,6 +64,8 @@ pub struct PointRuns {
     pub transport: Transport,
     /// What was varied.
     pub point: Point,
+    /// How many runs measured it.
+    pub runs: usize,
     /// Its metrics: a number for each run that has it.
     pub metrics: Vec<(Quantity, Vec<f64>)>,
 }
@@ -99,14 +103,18 @@ impl Runs {
         if !self.ids.insert(recorded.run_id.clone()) {
             return Err(format!("the run {} is there already, and would count twice", recorded.run_id));
         }
-        let begun = Begun { started_at: recorded.started_at.clone(), labels: recorded.labels.clone() };
+        let mut labels = recorded.labels.clone();
+        let name = labels.remove(TEST_LABEL);
+        let begun = Begun { started_at: recorded.started_at.clone(), labels };
         self.first = Some(self.first.take().map_or(begun.clone(), |first| first.min(begun)));
         let Fingerprint { options, environment, soft } = Fingerprint::of(recorded);
-        let index = match self.by_options.get(&options) {
+        let identity = (name, options);
+        let index = match self.by_identity.get(&identity) {
             Some(&index) => index,
             None => {
-                self.by_options.insert(options.clone(), self.tests.len());
-                self.tests.push(TestRuns::new(&recorded.tool.binary, options, file));
+                self.by_identity.insert(identity.clone(), self.tests.len());
+                let (name, options) = identity;
+                self.tests.push(TestRuns::new(name, &recorded.tool.binary, options, file));
                 self.tests.len() - 1
             }
         };
@@ -121,7 +129,7 @@ impl Runs {
     pub fn into_tests(self) -> Vec<(String, Self)> {
         let names: Vec<_> = self.tests.iter().map(|test| test.name_among(&self.tests)).collect();
         let alone = |test: TestRuns| Self {
-            by_options: HashMap::from([(test.options.clone(), 0)]),
+            by_identity: HashMap::from([((test.name.clone(), test.options.clone()), 0)]),
             tests: vec![test],
             first: self.first.clone(),
             ids: self.ids.clone(),
@@ -134,10 +142,9 @@ impl Runs {
         self.ids.len()
     }
 
-    /// The most runs that have the same metric of the same point.
+    /// The most runs that measured the same point.
     pub fn most_of_a_point(&self) -> usize {
-        let points = self.tests.iter().flat_map(|test| &test.points);
-        points.flat_map(|point| &point.metrics).map(|(_, values)| values.len()).max().unwrap_or(0)
+        self.tests.iter().flat_map(|test| &test.points).map(|point| point.runs).max().unwrap_or(0)
     }
 
     /// How many of them the other side has, too.
@@ -147,8 +154,9 @@ impl Runs {
 }
 
 impl TestRuns {
-    fn new(binary: &str, options: Facts, file: &str) -> Self {
+    fn new(name: Option<String>, binary: &str, options: Facts, file: &str) -> Self {
         Self {
+            name,
             binary: binary.into(),
             options,
             environment: Seen::default(),
@@ -176,9 +184,11 @@ impl TestRuns {
                     id: row.id.clone(),
                     transport: row.transport,
                     point: row.point,
+                    runs: 0,
                     metrics: Vec::new(),
                 });
             }
+            self.points[index].runs += 1;
             let metrics = &mut self.points[index].metrics;
             for (quantity, value) in row.values() {
                 match metrics.iter_mut().find(|(known, _)| *known == quantity) {
@@ -189,8 +199,11 @@ impl TestRuns {
         }
     }
 
-    /// The binary, with the options in which its tests among `all` differ.
+    /// What a suite calls it, or the binary, with the options in which its tests among `all` differ.
     pub fn name_among(&self, all: &[Self]) -> String {
+        if let Some(name) = &self.name {
+            return name.clone();
+        }
         let others: Vec<_> = all.iter().filter(|other| other.binary == self.binary).collect();
         let differing = self.options.iter().filter(|(field, value)| {
             others.iter().any(|other| other.option(&field.name) != Some(value.as_str()))

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use super::baseline::judge_sitting;
-use super::compare::{Beside, Better, Mismatch, Uncompared, beside};
+use super::compare::{Beside, Better, Mismatch, Pairing, Uncompared, beside};
 use super::document::Series;
 use super::family;
 use super::fingerprint::Field;
 use super::rule::{FEWEST_RUNS, Rule, describe, judge};
 use super::sample::{Met, PointRuns, Runs, TestRuns};
+use super::stored::LeftOut;
 use super::verdict::{Code, Judgement, Verdict};
-use crate::error::Result;
 use crate::result::{Quantity, Transport};
 
 /// What of a test is judged, and what of it is tolerated.
@@ -92,17 +92,6 @@ pub struct Gathered {
     pub is_unoptimised: bool,
 }
 
-/// Stored sittings that a test of the candidate is not held to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
-    /// The test.
-    pub test: String,
-    /// Which of the stored sittings.
-    pub sittings: Vec<usize>,
-    /// In what they differ.
-    pub reason: String,
-}
-
 /// One metric of one point.
 #[derive(Debug, Clone)]
 struct Unjudged {
@@ -113,29 +102,33 @@ struct Unjudged {
 
 /// What is true of all metrics of a test.
 #[derive(Debug, Clone, Default)]
-struct Context {
+pub(super) struct Context {
     /// What a reading of the clock costs.
-    clock_ns: f64,
+    pub clock_ns: f64,
     /// A hard field differs, and was allowed to.
-    is_advisory: bool,
+    pub is_advisory: bool,
     /// The values of A are those of sittings.
-    is_stored: bool,
+    pub is_stored: bool,
     /// As [`Asked::may_be_first`].
-    may_be_first: bool,
+    pub may_be_first: bool,
+    /// Runs of the baseline at this point, where the arms took turns, with the metric or without it.
+    pub runs_a: usize,
+    /// The same of the candidate.
+    pub runs_b: usize,
     /// Why nothing can be said.
-    obstacle: Option<Obstacle>,
+    pub obstacle: Option<Obstacle>,
 }
 
 /// What stands in the way of a verdict.
 #[derive(Debug, Clone)]
-struct Obstacle {
+pub(super) struct Obstacle {
     verdict: Verdict,
     code: Code,
     reason: String,
 }
 
 impl Obstacle {
-    fn not_comparable(reason: impl Into<String>) -> Self {
+    pub(super) fn not_comparable(reason: impl Into<String>) -> Self {
         Self { verdict: Verdict::NotComparable, code: Code::Mismatch, reason: reason.into() }
     }
 }
@@ -144,7 +137,7 @@ impl Gathered {
     /// Adds a test that both arms ran in turns. In what the arms differ from each other is what is compared; an arm that
     /// differs from itself is not comparable with anything.
     pub fn in_turns(&mut self, asked: &Asked, a: &Runs, b: &Runs) {
-        let beside = beside(a, b, |field, a, b| is_of_the_arms(a, b) || asked.allows(field));
+        let beside = beside(a, b, Pairing::Names, |field, a, b| is_of_the_arms(a, b) || asked.allows(field));
         let context = Context {
             clock_ns: clock_ns(&[a, b]),
             is_advisory: beside.mismatches.iter().any(|found| !is_of_the_arms(&found.a, &found.b)),
@@ -153,59 +146,13 @@ impl Gathered {
         };
         self.add_lost(asked, a, &beside.uncompared);
         for point in &beside.points {
+            let context = Context { runs_a: point.a.runs, ..context.clone() };
             self.add(asked, point.b, |metric| vec![values(point.a, metric)], &context);
         }
         if beside.points.is_empty() {
             self.without_baseline(asked, b, 1, &context);
         }
         self.take_over(asked, beside);
-    }
-
-    /// Adds a test of a sitting that is held to stored ones. Those that were not measured alike are left out; without any
-    /// other, the test is not comparable.
-    pub fn against_sittings(&mut self, asked: &Asked, stored: &[&Runs], new: &Runs) {
-        self.observe(new);
-        let all: Vec<_> =
-            stored.iter().map(|sitting| beside(sitting, new, |field, _, _| asked.allows(field))).collect();
-        let is_usable = |beside: &Beside<'_>| beside.is_comparable() && !beside.points.is_empty();
-        let mut usable = all.iter().filter(|beside| is_usable(beside)).peekable();
-        let has_some = usable.peek().is_some();
-        let obstacle = match all.iter().find_map(obstacle) {
-            _ if has_some => None,
-            None if asked.may_be_first => None,
-            Some(unlike) => Some(unlike),
-            None => Some(Obstacle::not_comparable("no stored sitting has this test: record one")),
-        };
-        let context = Context {
-            clock_ns: clock_ns(&[new]),
-            is_advisory: usable.any(|beside| !beside.mismatches.is_empty()),
-            is_stored: true,
-            may_be_first: asked.may_be_first,
-            obstacle,
-        };
-        for point in new.tests.iter().flat_map(|test| &test.points) {
-            // One list a sitting, empty where it has none of this.
-            let of_sitting = |beside: &Beside<'_>, metric| {
-                let mut shared = beside.points.iter().filter(|_| is_usable(beside));
-                let shared = shared.find(|shared| shared.b.id == point.id);
-                shared.map_or_else(Vec::new, |shared| values(shared.a, metric))
-            };
-            let of_a = |metric| all.iter().map(|beside| of_sitting(beside, metric)).collect();
-            self.add(asked, point, of_a, &context);
-        }
-        for (sitting, beside) in all.into_iter().enumerate() {
-            match obstacle_of(&beside) {
-                Some(reason) if has_some => self.leave_out(&asked.test, sitting, reason),
-                _ => self.take_over(asked, beside),
-            }
-        }
-    }
-
-    fn leave_out(&mut self, test: &str, sitting: usize, reason: String) {
-        match self.left_out.iter_mut().find(|known| known.test == test && known.reason == reason) {
-            Some(known) => known.sittings.push(sitting),
-            None => self.left_out.push(LeftOut { test: test.into(), sittings: vec![sitting], reason }),
-        }
     }
 
     /// Notes on what a test was measured that is compared with nothing.
@@ -246,7 +193,9 @@ impl Gathered {
         }
     }
 
-    fn add(
+    /// Adds the metrics of a point of the candidate. Of the baseline `of_a` gives the values of a metric, a list for each
+    /// sitting.
+    pub(super) fn add(
         &mut self,
         asked: &Asked,
         point: &PointRuns,
@@ -276,11 +225,13 @@ impl Gathered {
                 values_b,
                 message: String::new(),
             };
-            self.metrics.push(Unjudged { series, rule, context: context.clone() });
+            let context = Context { runs_b: point.runs, ..context.clone() };
+            self.metrics.push(Unjudged { series, rule, context });
         }
     }
 
-    fn take_over(&mut self, asked: &Asked, beside: Beside<'_>) {
+    /// Keeps what was found beside the points.
+    pub(super) fn take_over(&mut self, asked: &Asked, beside: Beside<'_>) {
         let named = |found: Mismatch| Mismatch { test: asked.test.clone(), ..found };
         beside.mismatches.into_iter().for_each(|found| join(&mut self.mismatches, named(found)));
         beside.differences.into_iter().for_each(|found| join(&mut self.differences, named(found)));
@@ -292,10 +243,7 @@ impl Gathered {
     }
 
     /// Judges all of them. Unless this is the `last` look, what seems to have changed is left open.
-    ///
-    /// # Errors
-    /// As of [`judge`].
-    pub fn judge(self, last: bool) -> Result<Vec<Series>> {
+    pub fn judge(self, last: bool) -> Vec<Series> {
         let deciding = self.metrics.iter().filter(|metric| !metric.rule.advisory).count();
         let confidence = family::confidence(deciding);
         self.metrics.into_iter().map(|metric| metric.judge(confidence, last)).collect()
@@ -303,18 +251,22 @@ impl Gathered {
 }
 
 impl Unjudged {
-    fn judge(self, confidence: f64, last: bool) -> Result<Series> {
+    fn judge(self, confidence: f64, last: bool) -> Series {
         let Self { mut series, rule, context } = self;
         let rule = Rule { confidence, ..rule };
         let enough = |values: &Vec<f64>| values.len() >= FEWEST_RUNS;
         let sittings: Vec<_> = series.values_a.iter().filter(|values| enough(values)).cloned().collect();
-        series.judgement = match unjudged(&series, &rule, &context) {
-            Some(judgement) => judgement,
-            None if context.is_stored => judge_sitting(&rule, &sittings, &series.values_b)?,
-            None => judge(&rule, &sittings[0], &series.values_b, last)?,
+        let judged = match unjudged(&series, &rule, &context) {
+            Some(judgement) => Ok(judgement),
+            None if context.is_stored => judge_sitting(&rule, &sittings, &series.values_b),
+            None => judge(&rule, &sittings[0], &series.values_b, last),
         };
+        // What is wrong with one metric is no end of the others.
+        series.judgement = judged.unwrap_or_else(|error| {
+            Judgement::without(&rule, Verdict::Invalid, Code::InvalidRun, error.to_string())
+        });
         series.message = series.judgement.line(&series.title());
-        Ok(series)
+        series
     }
 }
 
@@ -323,11 +275,23 @@ fn unjudged(series: &Series, rule: &Rule, context: &Context) -> Option<Judgement
     let name = rule.metric.name();
     let longest = series.values_a.iter().map(Vec::len).max().unwrap_or(0);
     let new = series.values_b.len();
+    let is_zero = |values: &[f64]| values.iter().any(|value| *value <= 0.0);
+    // A run that stalled has too few messages for a percentile: without it the others would look well.
+    let incomplete = [("baseline", longest, context.runs_a), ("candidate", new, context.runs_b)];
+    let incomplete = incomplete.into_iter().find(|(_, values, runs)| values < runs);
     let (verdict, code, reason) = if let Some(Obstacle { verdict, code, reason }) = &context.obstacle {
         (*verdict, *code, reason.clone())
     } else if new == 0 {
         let reason = format!("no run of the candidate has {name}: measure longer, with -D");
         (Verdict::Invalid, Code::InvalidRun, reason)
+    } else if let Some((arm, values, runs)) = incomplete {
+        let without = runs - values;
+        let reason = format!(
+            "{without} of {runs} runs of the {arm} had too few messages for {name}: measure longer, with -D"
+        );
+        (Verdict::Invalid, Code::InvalidRun, reason)
+    } else if is_zero(&series.values_b) || series.values_a.iter().any(|values| is_zero(values)) {
+        (Verdict::Inconclusive, Code::Zero, format!("{name} of a run is 0, and has no ratio"))
     } else if context.is_stored && longest == 0 && context.may_be_first {
         (Verdict::Inconclusive, Code::TooFewSittings, "no stored sitting has it yet".to_owned())
     } else if context.is_stored && longest == 0 {
@@ -377,7 +341,7 @@ fn join(all: &mut Vec<Mismatch>, found: Mismatch) {
 }
 
 impl Asked {
-    fn allows(&self, field: &Field) -> bool {
+    pub(super) fn allows(&self, field: &Field) -> bool {
         self.allowed.iter().any(|name| *name == field.name)
     }
 
@@ -392,29 +356,25 @@ fn is_of_the_arms(a: &[Met], b: &[Met]) -> bool {
 }
 
 /// What forbids a comparison.
-fn obstacle(beside: &Beside<'_>) -> Option<Obstacle> {
-    obstacle_of(beside).map(Obstacle::not_comparable)
+pub(super) fn obstacle(beside: &Beside<'_>) -> Option<Obstacle> {
+    let forbidding: Vec<_> = beside.mismatches.iter().filter(|found| !found.allowed).collect();
+    (!forbidding.is_empty()).then(|| Obstacle::not_comparable(in_words(&forbidding)))
 }
 
-/// The same in words.
-fn obstacle_of(beside: &Beside<'_>) -> Option<String> {
-    let forbidding = beside.mismatches.iter().filter(|found| !found.allowed);
-    let mut named: Vec<String> = forbidding
-        .map(|found| {
-            let values =
-                |met: &[Met]| met.iter().map(|met| met.value.as_str()).collect::<Vec<_>>().join(", ");
-            format!("{} {} vs {}", found.field, values(&found.a), values(&found.b))
-        })
-        .collect();
+/// Fields that differ, and their values.
+pub(super) fn in_words(mismatches: &[&Mismatch]) -> String {
+    let values = |met: &[Met]| met.iter().map(|met| met.value.as_str()).collect::<Vec<_>>().join(", ");
+    let line = |found: &&Mismatch| format!("{} {} vs {}", found.field, values(&found.a), values(&found.b));
+    let mut named: Vec<String> = mismatches.iter().map(line).collect();
     named.dedup();
-    (!named.is_empty()).then(|| named.join("; "))
+    named.join("; ")
 }
 
-fn values(point: &PointRuns, metric: Quantity) -> Vec<f64> {
+pub(super) fn values(point: &PointRuns, metric: Quantity) -> Vec<f64> {
     let found = point.metrics.iter().find(|(name, _)| *name == metric);
     found.map_or_else(Vec::new, |(_, values)| values.clone())
 }
 
-fn clock_ns(sides: &[&Runs]) -> f64 {
+pub(super) fn clock_ns(sides: &[&Runs]) -> f64 {
     sides.iter().flat_map(|runs| &runs.tests).map(|test| test.clock_ns).fold(0.0, f64::max)
 }

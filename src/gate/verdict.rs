@@ -41,6 +41,11 @@ impl Verdict {
         Self::ALL.iter().find(|(_, verdict)| *verdict == self).map_or("", |(name, _)| name)
     }
 
+    /// It fails a job.
+    pub fn is_trouble(self) -> bool {
+        matches!(self, Self::Regression | Self::Invalid | Self::NotComparable)
+    }
+
     /// Exit status of a job that ends so: 0, 1 for a regression, 4, 5, and 3 for an inconclusive one that is `strict`.
     pub fn exit_status(self, strict: bool) -> u8 {
         match self {
@@ -84,6 +89,10 @@ pub enum Code {
     Mismatch,
     /// A run that must not be trusted; the message says which and why.
     InvalidRun,
+    /// A value is 0, of which there is no ratio.
+    Zero,
+    /// Sittings differ too much: the message says how many would do, or that none would.
+    SittingsDiffer,
 }
 
 /// Why a verdict is not a plain one.

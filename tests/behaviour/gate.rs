@@ -141,6 +141,14 @@ fn what_the_arms_differ_in_is_what_is_compared() {
     let differs = at(&value, "/mismatches").as_array().unwrap();
     assert!(differs.iter().any(|found| found["field"] == "max_inline_bytes"), "{value:#}");
     assert!(differs.iter().all(|found| found["allowed"] == true), "{value:#}");
+    // A limit that holds is no comparison.
+    let few = [
+        "--a",
+        "send_lat -d emu0 -n 10 --loopback --no-tcp -I 0",
+        "--b",
+        "send_lat -d emu0 -n 10 --loopback --no-tcp --limit max:max=900ms",
+    ];
+    files.gated(&[&words[..], &few].concat(), 4);
     // Three pairs are too few to say anything, and that is said.
     assert_eq!(text(&value, "/verdict"), "inconclusive");
     assert!(value.to_string().contains("it takes"), "{value:#}");
@@ -254,8 +262,14 @@ fn an_output_that_cannot_be_written_fails_a_gate_that_passed_and_the_document_sa
     files.baseline(8);
     for (factor, status) in [(1.0, 5), (1.3, 1)] {
         files.runs("new", &documents::latency(), 10, factor);
-        let words = ["--baseline", "base", "--candidate", "new", "--junit", "/dev/full"];
+        let words =
+            ["--baseline", "base", "--candidate", "new", "--junit", "gate.xml", "--markdown", "/dev/full"];
         let value = files.gated(&words, status);
+        let junit = fs::read_to_string(files.path("gate.xml")).unwrap();
+        assert!(
+            junit.contains("<error") && junit.contains("/dev/full"),
+            "what was written before says so: {junit}"
+        );
         assert_eq!(text(&value, "/status"), "failed");
         assert!(text(&value, "/error/message").contains("/dev/full"), "{value:#}");
     }

@@ -84,6 +84,14 @@ fn what_was_not_measured_alike_is_not_compared() {
     assert_eq!(at(&value, "/mismatches"), &json!([]));
     assert_eq!(text(&value, "/notes/0/code"), "left_out", "{value:#}");
     assert!(text(&value, "/notes/0/message").contains("8 sittings, the last 07: kernel"), "{value:#}");
+
+    // As soon as there are enough of the new kernel they decide, whatever else is allowed.
+    files.runs("slower", &other, 30, 2.0);
+    (0..8).for_each(|sitting| files.runs(&format!("base/9{sitting}"), &other, 300 + 10 * sitting, 1.5));
+    fs::remove_dir_all(files.path("base/99")).unwrap();
+    let words = ["--baseline", "base", "--candidate", "slower", "--allow-mismatch", "kernel"];
+    let value = files.gated(&words, 1);
+    assert_eq!(number(series(&value, "rdma/64B", "p50"), "/sittings"), 8.0, "{value:#}");
 }
 
 #[test]
@@ -105,8 +113,35 @@ fn no_broken_document_passes() {
         let mut value: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         change(&mut value);
         fs::write(&path, value.to_string()).unwrap();
-        files.gate(&["--baseline", "base", "--candidate", name]).exits(status).says(&["run3.json"]);
+        let words = ["--baseline", "base", "--candidate", name, "--junit", "gate.xml"];
+        files.gate(&words).exits(status).says(&["run3.json"]);
+        // What a job publishes is red, and not what an earlier gate left.
+        assert!(fs::read_to_string(files.path("gate.xml")).unwrap().contains("<error"), "{name}");
     }
+    // A run that stalled has too few messages for a percentile: without it the others would look well.
+    let edited = |name: &str, runs: u64, place: &str, value: Value| {
+        files.runs(name, &documents::latency(), 10, 1.0);
+        for run in 0..runs {
+            let path = files.path(name).join(format!("run{run}.json"));
+            let mut document: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+            for row in document["results"].as_array_mut().unwrap() {
+                // What is null as a whole has no such part.
+                if let Some(found) = row.pointer_mut(place) {
+                    *found = value.clone();
+                }
+            }
+            fs::write(&path, document.to_string()).unwrap();
+        }
+    };
+    edited("stalled", 2, "/latency_ns/p50", Value::Null);
+    let value = files.gated(&["--baseline", "base", "--candidate", "stalled"], 5);
+    let reason = "2 of 6 runs of the candidate had too few messages for p50";
+    assert!(text(series(&value, "rdma/64B", "p50"), "/message").contains(reason), "{value:#}");
+    // A cost of 0 is a value, and has no ratio; TCP's is not known. Neither is an end of the others.
+    edited("free", 6, "/cpu/client/ns_per_message", json!(0.0));
+    let value = files.gated(&["--baseline", "base", "--candidate", "free", "--metric", "p50,cpu.client"], 5);
+    assert_eq!(text(series(&value, "rdma/64B", "cpu.client"), "/reasons/0/code"), "zero", "{value:#}");
+    assert_eq!(text(series(&value, "rdma/64B", "p50"), "/verdict"), "pass");
     // One run is no sitting.
     files.runs("one", &documents::latency(), 10, 1.0);
     (1..6).for_each(|run| fs::remove_file(files.path(&format!("one/run{run}.json"))).unwrap());
@@ -171,19 +206,29 @@ fn the_first_sitting_of_a_baseline_is_recorded_and_a_worse_one_never() {
     assert!(value.to_string().contains("\"code\":\"emulated\""), "{value:#}");
     assert_eq!(entries(), 1);
 
-    // Two sittings of a machine a hundred times as fast: too few to decide, and enough to see that.
-    let first = fs::read_dir(files.path("base")).unwrap().next().unwrap().unwrap().path();
-    resized(&files, &first, "a1", 0.01);
-    resized(&files, &first, "a2", 0.0101);
-    fs::remove_dir_all(files.path("base")).unwrap();
-    fs::create_dir(files.path("base")).unwrap();
-    for sitting in ["a1", "a2"] {
-        fs::rename(files.path(sitting), files.path(&format!("base/{sitting}"))).unwrap();
-    }
+    // Sittings of a machine a hundred times as fast. Two of them decide nothing, and what seems worse is one more.
+    let recorded = fs::read_dir(files.path("base")).unwrap().next().unwrap().unwrap().path();
+    let first = files.path("first");
+    fs::rename(recorded, &first).unwrap();
+    let base = |sittings: usize| {
+        let faster =
+            |sitting| resized(&files, &first, &format!("a{sitting}"), 0.01 + 0.00001 * sitting as f64);
+        (0..sittings).for_each(faster);
+        let _ = fs::remove_dir_all(files.path("base"));
+        fs::create_dir(files.path("base")).unwrap();
+        let place = |sitting: usize| files.path(&format!("base/{sitting}"));
+        (0..sittings)
+            .for_each(|sitting| fs::rename(files.path(&format!("a{sitting}")), place(sitting)).unwrap());
+    };
+    base(2);
     let value = nightly(0);
     let p50 = series(&value, "rdma/64B", "p50");
     assert_eq!((text(p50, "/verdict"), at(p50, "/advisory")), ("regression", &json!(true)), "{p50:#}");
-    assert_eq!(entries(), 2, "what got worse is no baseline");
+    assert_eq!(entries(), 3);
+    // Eight decide, and what got worse is none of them.
+    base(8);
+    assert_eq!(text(&nightly(1), "/verdict"), "regression");
+    assert_eq!(entries(), 8);
 
     // Another machine's sittings: not comparable, and not recorded beside them.
     fs::remove_dir_all(files.path("base")).unwrap();
@@ -282,4 +327,38 @@ fn a_candidate_has_as_many_runs_as_a_sitting_and_everything_that_it_has() {
     assert!(text(&value, "/mismatches/0/a/0/value").starts_with("tcp/"), "{value:#}");
     let value = files.gated(&[&words[..], &["--allow-mismatch", "points"]].concat(), 0);
     assert_eq!(text(&value, "/verdict"), "pass", "{value:#}");
+}
+
+#[test]
+fn tests_of_a_suite_are_told_apart_by_their_names() {
+    let _turn = suite::turn();
+    let files = Files::new();
+    let twins = r#"
+        options = "-d emu0 -n 100 --loopback"
+        runs = 3
+        [[test]]
+        binary = "send_lat"
+        metrics = ["p50"]
+        [[test]]
+        name = "its twin"
+        binary = "send_lat"
+        metrics = ["p50"]
+    "#;
+    let nightly = || files.gated(&["suite.toml", "--baseline", "base", "--record", "base"], 0);
+    files.suite(twins);
+    nightly();
+    // A test of the same options is another one, and so is one that is new.
+    files.suite(&format!("{twins}[[test]]\nbinary = \"write_lat\"\nmetrics = [\"p50\"]\n"));
+    let value = nightly();
+    let all = at(&value, "/series").as_array().unwrap();
+    let found: Vec<_> =
+        all.iter().map(|of| (text(of, "/test"), number(of, "/n_a"), number(of, "/n_b"))).collect();
+    assert_eq!(found, [("send_lat", 3.0, 3.0), ("its twin", 3.0, 3.0), ("write_lat", 0.0, 3.0)]);
+    // A suite that became smaller is told.
+    files.suite(&twins[..twins.rfind("[[test]]").unwrap()]);
+    let value = nightly();
+    let notes = at(&value, "/notes").to_string();
+    assert!(notes.contains("only the last stored sitting has its twin: all of it"), "{notes}");
+    assert!(notes.contains("only the last stored sitting has write_lat"), "{notes}");
+    assert_eq!(fs::read_dir(files.path("base")).unwrap().count(), 3);
 }

@@ -138,9 +138,12 @@ fn an_option_without_effect_is_refused() {
         files.gate(words).exits(2).says(&[says, "\n  try: "]);
     }
     fs::create_dir(files.path("d")).unwrap();
-    for other in ["x.json", "./x.json", "d/../x.json"] {
+    for other in ["x.json", "./x.json", "d/../x.json", "./suite.toml"] {
         let words = ["suite.toml", "--json", "x.json", "--junit", other];
-        files.gate(&words).exits(2).says(&["two outputs would be written to", "give each a file of its own"]);
+        files
+            .gate(&words)
+            .exits(2)
+            .says(&["is the suite or the file of another output", "give each output a file of its own"]);
     }
     files.previewed(&["suite.toml", "--loopback", "--json", "/dev/null", "--junit", "/dev/null"], &["once"]);
     for words in [["--baseline", "nowhere"], ["--baseline", "base"]] {

@@ -52,7 +52,7 @@ impl Baseline {
             Error::usage(format!("cannot read the baseline {}: {error}", directory.display()))
                 .with_remedy("name a directory to which --record added sittings")
         };
-        if !directory.exists() {
+        if !directory.try_exists().map_err(unreadable)? {
             return Ok(Self::default());
         }
         let paths = sittings(directory).map_err(unreadable)?;
@@ -95,6 +95,12 @@ impl Baseline {
             }
         }
         Ok(())
+    }
+
+    /// The runs of the sitting that was measured last.
+    pub fn latest(&self) -> Option<&Runs> {
+        let latest = self.sittings.iter().max_by_key(|stored| &stored.facts.started_at);
+        latest.map(|stored| &stored.runs)
     }
 
     /// The most runs that any sitting has of a point: as many does a further one need. `None` without sittings.

@@ -5,9 +5,10 @@ use std::path::Path;
 use super::baseline::Baseline;
 use super::plan::Plan;
 use crate::error::{Error, Result};
-use crate::gate::compare::{Mismatch, Uncompared, beside};
+use crate::gate::compare::{Mismatch, Uncompared};
 use crate::gate::sample::{Begun, Met, Runs};
 use crate::gate::series::{Asked, lacking};
+use crate::gate::stored;
 use crate::tool::compare;
 
 /// Runs of the candidate, and what of them is judged.
@@ -46,22 +47,16 @@ impl Candidate {
     }
 }
 
-/// What the latest sitting has that the candidate has not, a field for each test. One that was not measured alike does not
-/// tell.
+/// What the latest sitting has that the candidate has not, a field for each test.
 fn lost(runs: &Runs, baseline: &Baseline, allowed: &[String]) -> Vec<Mismatch> {
-    let latest = baseline.sittings.iter().max_by_key(|stored| &stored.facts.started_at);
-    let Some(latest) = latest.map(|stored| &stored.runs) else { return Vec::new() };
-    let beside = beside(latest, runs, |field, _, _| allowed.iter().any(|name| *name == field.name));
-    if !beside.is_comparable() {
-        return Vec::new();
-    }
-    let lost: Vec<_> = beside.uncompared.iter().filter(|lone| lone.in_a).collect();
-    let of_test = |of: &[&Uncompared]| {
-        let met = |id: &Option<String>| Met {
-            value: id.clone().unwrap_or_else(|| "all of it".into()),
+    let Some(latest) = baseline.latest() else { return Vec::new() };
+    let lost = stored::lost(latest, &[runs]);
+    let of_test = |of: &[Uncompared]| {
+        let met = |lone: &Uncompared| Met {
+            value: lone.id.clone().unwrap_or_else(|| "all of it".into()),
             file: latest.tests.first().map(|test| test.first_file.clone()).unwrap_or_default(),
         };
-        lacking(&of[0].test, of.iter().map(|lone| met(&lone.id)).collect(), allowed)
+        lacking(&of[0].test, of.iter().map(met).collect(), allowed)
     };
     lost.chunk_by(|one, other| one.test == other.test).filter_map(of_test).collect()
 }

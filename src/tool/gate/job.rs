@@ -6,14 +6,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use crate::cli::tool::GateArgs;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gate::compare::{EMULATED, UNOPTIMISED};
 use crate::gate::document::{Form, Gate, TestEntry};
 use crate::gate::fingerprint::Field;
 use crate::gate::limit::over_runs;
 use crate::gate::output::words;
 use crate::gate::sample::{Met, Runs};
-use crate::gate::series::Gathered;
+use crate::gate::series::{Gathered, POINTS};
+use crate::gate::stored::lost;
 use crate::gate::{Arm, Verdict, order};
 use crate::suite as binaries;
 
@@ -41,6 +42,38 @@ impl<'a> Job<'a> {
     /// Holds the candidate to what it must keep.
     pub fn hold(&self, candidate: Option<Candidate>, seed: u32) -> Gate {
         let began = Instant::now();
+        let mut gate = self.begin();
+        let outcome = match (self.plan.form, candidate) {
+            (Form::SelfTest, _) => self.against_itself(&mut gate, seed),
+            (Form::Turns, _) => self.in_turns(&mut gate, seed),
+            (Form::Sittings, _) if self.lacks_baseline() => {
+                self.without_baseline(&mut gate);
+                Ok(())
+            }
+            (Form::Sittings, Some(candidate)) => {
+                self.measured_already(&mut gate, candidate);
+                Ok(())
+            }
+            (Form::Sittings | Form::Record, _) => self.new_sitting(&mut gate),
+            (Form::Limits, _) => self.limits(&mut gate),
+        };
+        if let Err(error) = outcome {
+            gate.fail(error);
+        }
+        gate.duration_s = began.elapsed().as_secs_f64();
+        gate.conclude(self.args.output.strict);
+        gate
+    }
+
+    /// A gate that ends before anything is held to anything.
+    pub fn refuse(&self, error: Error) -> Gate {
+        let mut gate = self.begin();
+        gate.fail(error);
+        gate.conclude(self.args.output.strict);
+        gate
+    }
+
+    fn begin(&self) -> Gate {
         let mut gate = Gate::new(self.plan.form, binaries::command_line());
         gate.labels = self.args.output.labels.iter().cloned().collect();
         gate.suite = self.args.suite.as_ref().map(|path| path.display().to_string());
@@ -49,23 +82,7 @@ impl<'a> Job<'a> {
         for other in &self.baseline.others {
             gate.note("no_sitting", format!("{other} in the baseline holds no document: left out"));
         }
-        let outcome = match (self.plan.form, candidate) {
-            (Form::SelfTest, _) => self.against_itself(&mut gate, seed),
-            (Form::Turns, _) => self.in_turns(&mut gate, seed),
-            (Form::Sittings, _) if self.lacks_baseline() => {
-                self.without_baseline(&mut gate);
-                Ok(())
-            }
-            (Form::Sittings, Some(candidate)) => self.measured_already(&mut gate, candidate),
-            (Form::Sittings | Form::Record, _) => self.new_sitting(&mut gate),
-            (Form::Limits, _) => self.limits(&mut gate),
-        };
-        if let Err(error) = outcome {
-            gate.fail(error);
-        }
         gate.notes.extend(self.plan.notes.iter().cloned());
-        gate.duration_s = began.elapsed().as_secs_f64();
-        gate.conclude(self.args.output.strict);
         gate
     }
 
@@ -94,7 +111,7 @@ impl<'a> Job<'a> {
         let outcome = take_turns(self.plan, &mut sitting, seed);
         gate.order = sitting.order.clone();
         let gathered = gather(self.plan, &sitting);
-        self.conclude(gate, &sitting, gathered, outcome.is_ok())?;
+        self.conclude(gate, &sitting, gathered, outcome.is_ok());
         outcome
     }
 
@@ -109,7 +126,14 @@ impl<'a> Job<'a> {
                 None => gathered.against_sittings(&planned.asked, &stored, &measured.b),
             }
         }
-        self.conclude(gate, &sitting, gathered, outcome.is_ok())?;
+        // A suite may have become smaller, and who reads the verdict should know.
+        let new: Vec<_> = sitting.tests.iter().map(|measured| &measured.b).collect();
+        let latest = self.baseline.latest().filter(|_| outcome.is_ok());
+        for lone in latest.map(|latest| lost(latest, &new)).unwrap_or_default() {
+            let what = lone.id.as_deref().map_or_else(|| "all of it".into(), words::point);
+            gate.note("lost", format!("only the last stored sitting has {}: {what}", lone.test));
+        }
+        self.conclude(gate, &sitting, gathered, outcome.is_ok());
         outcome
     }
 
@@ -117,10 +141,13 @@ impl<'a> Job<'a> {
         self.baseline.sittings.iter().map(|stored| &stored.runs).collect()
     }
 
-    fn measured_already(&self, gate: &mut Gate, candidate: Candidate) -> Result<()> {
+    fn measured_already(&self, gate: &mut Gate, candidate: Candidate) {
         if let Some(first) = candidate.first {
             gate.started_at = first.started_at;
-            gate.labels.extend(first.labels);
+            // What was typed now is the later word.
+            first.labels.into_iter().for_each(|(key, value)| {
+                gate.labels.entry(key).or_insert(value);
+            });
         }
         let stored = self.stored();
         let mut gathered = Gathered::default();
@@ -132,7 +159,7 @@ impl<'a> Job<'a> {
             // A test that was one of several knows of all their runs.
             gate.tests.push(TestEntry { runs_b: runs.most_of_a_point(), ..entry });
         }
-        self.judge(gate, gathered, true)
+        self.judge(gate, gathered, true);
     }
 
     fn limits(&self, gate: &mut Gate) -> Result<()> {
@@ -140,7 +167,7 @@ impl<'a> Job<'a> {
         let outcome = self.one_after_the_other(&mut sitting, gate);
         let mut gathered = Gathered::default();
         sitting.tests.iter().for_each(|measured| gathered.observe(&measured.b));
-        self.conclude(gate, &sitting, gathered, outcome.is_ok())?;
+        self.conclude(gate, &sitting, gathered, outcome.is_ok());
         outcome
     }
 
@@ -170,7 +197,7 @@ impl<'a> Job<'a> {
             // The last round stands for all, besides the table of them, and what went wrong in another.
             let before = std::mem::take(&mut gate.tests);
             gate.order = sitting.order.clone();
-            self.conclude(gate, &sitting, gather(self.plan, &sitting), true)?;
+            self.conclude(gate, &sitting, gather(self.plan, &sitting), true);
             for (test, before) in gate.tests.iter_mut().zip(before) {
                 test.error = before.error.or(test.error.take());
             }
@@ -186,7 +213,7 @@ impl<'a> Job<'a> {
     }
 
     /// What was measured, and what follows from it.
-    fn conclude(&self, gate: &mut Gate, sitting: &Sitting<'_>, gathered: Gathered, last: bool) -> Result<()> {
+    fn conclude(&self, gate: &mut Gate, sitting: &Sitting<'_>, gathered: Gathered, last: bool) {
         for arm in &mut gate.arms {
             sitting.describe(arm);
         }
@@ -198,11 +225,15 @@ impl<'a> Job<'a> {
             gate.tests.push(entry);
             gate.limits.extend(over_runs(&planned.asked.test, &measured.limits));
         }
-        self.judge(gate, gathered, last)
+        self.judge(gate, gathered, last);
     }
 
-    fn judge(&self, gate: &mut Gate, mut gathered: Gathered, last: bool) -> Result<()> {
+    fn judge(&self, gate: &mut Gate, mut gathered: Gathered, last: bool) {
         gate.mismatches = std::mem::take(&mut gathered.mismatches);
+        if !last {
+            // What has not run yet is not lacking.
+            gate.mismatches.retain(|mismatch| mismatch.field != POINTS);
+        }
         gate.differences = std::mem::take(&mut gathered.differences);
         if gathered.is_emulated {
             gate.note("emulated", EMULATED);
@@ -231,8 +262,7 @@ impl<'a> Job<'a> {
             };
             gate.note("left_out", message);
         }
-        gate.series = gathered.judge(last)?;
-        Ok(())
+        gate.series = gathered.judge(last);
     }
 }
 
@@ -247,7 +277,7 @@ fn take_turns(plan: &Plan, sitting: &mut Sitting<'_>, seed: u32) -> Result<()> {
     if first_look == last_look {
         return Ok(());
     }
-    let series = gather(plan, sitting).judge(false)?;
+    let series = gather(plan, sitting).judge(false);
     let is_open = |test: usize| {
         let of_test = series.iter().filter(|series| series.test == plan.tests[test].asked.test);
         of_test

@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::gate::Verdict;
 use crate::gate::baseline::FEWEST_SITTINGS;
 use crate::gate::document::{Form, Gate, Series};
-use crate::gate::family;
 use crate::report::Target;
+use crate::result::LimitVerdict;
 use crate::suite as binaries;
 
 mod baseline;
@@ -37,34 +37,45 @@ use sitting::say;
 /// Gates, and gives the exit status.
 ///
 /// # Errors
-/// The options, the suite, the baseline or the candidate are no use, or an output could not be written: before anything is
-/// measured. What goes wrong later is told by the outputs.
+/// The options or the suite are no use, or an output could not be written: before anything is read or measured. What goes
+/// wrong later is told by the outputs.
 pub fn run(args: &GateArgs) -> Result<u8> {
-    let outputs = Outputs::open(&args.output)?;
-    let baseline = args.arms.baseline.as_deref().map(Baseline::read).transpose()?.unwrap_or_default();
-    let plan = Plan::new(args, baseline.runs_of_a_sitting())?;
-    let candidate = args.arms.candidate.as_deref();
-    let candidate = candidate.map(|path| Candidate::read(path, &plan, &baseline)).transpose()?;
+    let outputs = Outputs::open(&args.output, args.suite.as_deref())?;
+    let baseline =
+        args.arms.baseline.as_deref().map(Baseline::read).transpose().map(Option::unwrap_or_default);
+    let plan = Plan::new(args, baseline.as_ref().ok().and_then(Baseline::runs_of_a_sitting))?;
+    let compared = baseline.and_then(|baseline| {
+        let candidate = args.arms.candidate.as_deref();
+        let candidate = candidate.map(|path| Candidate::read(path, &plan, &baseline)).transpose()?;
+        Ok((baseline, candidate))
+    });
     if args.measuring.dry_run {
+        let (baseline, candidate) = compared?;
         let shown = preview::preview(args, &plan, &baseline, candidate.as_ref(), binaries::width());
         return Target::Stdout.offer(shown.as_bytes()).map(|()| 0);
     }
-    let unfinished = args.arms.record.as_deref().map(Unfinished::begin).transpose()?;
+    let record = args.arms.record.as_deref().filter(|_| compared.is_ok());
+    let unfinished = record.map(Unfinished::begin).transpose()?;
     let directory = match (&unfinished, &args.measuring.keep) {
         (Some(unfinished), _) => Some(unfinished.path().to_path_buf()),
         (None, Some(directory)) => Some(create(directory)?),
         (None, None) => None,
     };
-    let seed = match args.measuring.seed {
-        Some(seed) => seed,
-        None => binaries::random_seed()? as u32,
-    };
     let signalled = binaries::catch_signals()?;
-    let mut gate = Job { args, plan: &plan, baseline: &baseline, directory, signalled }.hold(candidate, seed);
+    // A baseline that cannot be read ends a gate as everything else does that goes wrong in it: with its documents.
+    let (baseline, candidate) = match compared {
+        Ok((baseline, candidate)) => (baseline, Ok(candidate)),
+        Err(error) => (Baseline::default(), Err(error)),
+    };
+    let job = Job { args, plan: &plan, baseline: &baseline, directory, signalled };
+    let mut gate = match candidate {
+        Ok(candidate) => job.hold(candidate, seed(args)?),
+        Err(error) => job.refuse(error),
+    };
     if let Some(error) = &gate.error {
         binaries::complain(error);
     }
-    let added = unfinished.map_or(Ok(()), |unfinished| add_unless_worse(&gate, &plan, unfinished));
+    let added = unfinished.map_or(Ok(()), |unfinished| add_unless_worse(&gate, unfinished));
     if let Err(error) = added {
         binaries::complain(&error);
         gate.unwritten(error);
@@ -73,32 +84,41 @@ pub fn run(args: &GateArgs) -> Result<u8> {
     Ok(gate.exit_status)
 }
 
-/// A sitting that is worse than the baseline is none, also where the verdict decides nothing because there are few
-/// sittings: the first of them would else hide what got worse on the second night.
-fn add_unless_worse(gate: &Gate, plan: &Plan, unfinished: Unfinished) -> Result<()> {
-    let never_decides = |series: &Series| {
-        let planned = plan.tests.iter().find(|planned| planned.asked.test == series.test);
-        let rule = planned.and_then(|planned| planned.asked.rule(series.judgement.metric, 0.0));
-        rule.is_some_and(|rule| rule.advisory)
-    };
-    let of_series = gate.series.iter().filter(|series| !never_decides(series));
-    let verdicts = of_series.map(|series| series.judgement.verdict).chain([gate.verdict]);
-    let worst = family::worst(verdicts).unwrap_or(gate.verdict);
-    let refusal = match worst {
+/// What the order of the arms is drawn from.
+fn seed(args: &GateArgs) -> Result<u32> {
+    args.measuring.seed.map_or_else(|| binaries::random_seed().map(|seed| seed as u32), Ok)
+}
+
+/// A sitting that fails the gate is no baseline. While there are too few to decide, one that seems worse is: only sittings
+/// as they come tell how much they differ, and what was left out would be left out for ever.
+fn add_unless_worse(gate: &Gate, unfinished: Unfinished) -> Result<()> {
+    let compared = matches!(gate.verdict, Verdict::Regression | Verdict::NotComparable)
+        && gate.form == Form::Sittings
+        && gate.limits.iter().all(|limit| limit.result.verdict == LimitVerdict::Pass);
+    let refusal = match gate.verdict {
         _ if gate.error.is_some() => "it was not measured to its end".to_owned(),
-        Verdict::Regression | Verdict::Invalid | Verdict::NotComparable => format!("the verdict is {worst}"),
-        Verdict::Inconclusive | Verdict::Improved | Verdict::Pass => {
-            return add(&gate.started_at, unfinished);
+        verdict if verdict.is_trouble() => format!("the verdict is {verdict}"),
+        _ => {
+            let seems_worse = |series: &&Series| series.judgement.verdict == Verdict::Regression;
+            let worse = gate.series.iter().find(seems_worse);
+            return add(&gate.started_at, unfinished, worse);
         }
     };
-    let alone =
-        if gate.form == Form::Sittings { "; --record without --baseline adds it whatever it is" } else { "" };
+    let alone = if compared { "; --record without --baseline adds one that is worse on purpose" } else { "" };
     say(&format!("not recorded, since {refusal}{alone}"));
     Ok(())
 }
 
-fn add(started_at: &str, unfinished: Unfinished) -> Result<()> {
+fn add(started_at: &str, unfinished: Unfinished, worse: Option<&Series>) -> Result<()> {
     let (place, count) = unfinished.add(started_at)?;
+    if let Some(series) = worse {
+        let metric = series.judgement.metric.name();
+        say(&format!(
+            "{} {metric} seems worse, and that verdict is advisory: remove {} if it should not count",
+            series.title(),
+            place.display()
+        ));
+    }
     let missing = FEWEST_SITTINGS.saturating_sub(count);
     let more =
         if missing > 0 { format!("; {missing} more for a verdict that decides") } else { String::new() };

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -43,8 +43,8 @@ impl Outputs {
     /// Looks at each before anything is measured.
     ///
     /// # Errors
-    /// Usage: why one of them could not be written.
-    pub fn open(typed: &GateOutput) -> Result<Self> {
+    /// Usage: why one of them could not be written, or must not be.
+    pub fn open(typed: &GateOutput, suite: Option<&Path>) -> Result<Self> {
         let files = [
             (Format::Json, &typed.json),
             (Format::Junit, &typed.junit),
@@ -64,13 +64,21 @@ impl Outputs {
                 .with_remedy("write all but one of them to files"));
         }
         files.iter().try_for_each(|(_, target)| target.check())?;
-        if let Some(twice) = written_twice(&files) {
-            return Err(Error::usage(format!("two outputs would be written to {}", twice.display()))
-                .with_remedy("give each a file of its own"));
-        }
         let summary = env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()).map(PathBuf::from);
         let may_append = summary.as_deref().map_or(Ok(()), |path| append(path, ""));
         may_append.map_err(|error| Error { kind: Kind::Usage, ..error })?;
+        let written = files.iter().filter_map(|(_, target)| match target {
+            Target::Path(path) => Some(path.as_path()),
+            Target::Stdout => None,
+        });
+        let named: Vec<_> = suite.into_iter().chain(summary.as_deref()).chain(written).collect();
+        if let Some(twice) = named_twice(&named) {
+            return Err(Error::usage(format!(
+                "{} is the suite or the file of another output",
+                twice.display()
+            ))
+            .with_remedy("give each output a file of its own"));
+        }
         Ok(Self {
             files,
             history: typed.otava.clone(),
@@ -90,15 +98,10 @@ impl Outputs {
         Target::Stdout.offer(text.as_bytes())
     }
 
-    /// Writes each, the document last, which then tells of the others. One that cannot be written keeps none of the others
-    /// from it; who waits is told of each.
+    /// Writes each, the document last, which then tells of the others; where one cannot be written, the files that can are
+    /// written once more, so that none says that all is well. Who waits is told of each.
     pub fn write(&self, gate: &mut Gate) {
-        let is_document = |format: Format| format == Format::Json;
-        let others = self.files.iter().filter(|(format, _)| !is_document(*format));
-        for (format, target) in others {
-            let written = self.text(*format, gate).and_then(|text| target.offer(text.as_bytes()));
-            tell(gate, written);
-        }
+        let failed = self.write_files(gate, &[]);
         if let Some(path) = &self.summary {
             tell(gate, append(path, &markdown::to_string(gate)));
         }
@@ -106,10 +109,33 @@ impl Outputs {
         if self.annotates {
             tell(gate, self.show(&annotations::to_string(gate)));
         }
-        for (format, target) in self.files.iter().filter(|(format, _)| is_document(*format)) {
+        for (format, target) in self.files.iter().filter(|(_, target)| *target == Target::Stdout) {
             let written = self.text(*format, gate).and_then(|text| target.offer(text.as_bytes()));
             tell(gate, written);
         }
+        if gate.error.as_ref().is_some_and(|error| error.step == Step::Output) {
+            self.write_files(gate, &failed);
+        }
+    }
+
+    /// Writes the files, but for some by their place in the list, and gives the places of those that could not be written.
+    fn write_files(&self, gate: &mut Gate, but: &[usize]) -> Vec<usize> {
+        let is_file = |place: &usize| self.files[*place].1 != Target::Stdout;
+        let mut places: Vec<_> = (0..self.files.len()).filter(|place| !but.contains(place)).collect();
+        places.retain(is_file);
+        // The document is the last.
+        places.sort_by_key(|&place| self.files[place].0 == Format::Json);
+        let mut failed = Vec::new();
+        for place in places {
+            let (format, target) = &self.files[place];
+            let written = self.text(*format, gate).and_then(|text| target.offer(text.as_bytes()));
+            if written.is_err() {
+                failed.push(place);
+                remove_older(target);
+            }
+            tell(gate, written);
+        }
+        failed
     }
 
     fn text(&self, format: Format, gate: &Gate) -> Result<String> {
@@ -128,6 +154,16 @@ impl Outputs {
     }
 }
 
+/// What an earlier gate wrote there would be taken for this one's verdict.
+fn remove_older(target: &Target) {
+    if let Target::Path(path) = target
+        && path.symlink_metadata().is_ok_and(|facts| facts.is_file())
+    {
+        // Where that is not possible either, nothing is.
+        let _ = fs::remove_file(path);
+    }
+}
+
 /// An output that could not be written is said, and fails a gate that would have passed.
 fn tell(gate: &mut Gate, written: Result<()>) {
     if let Err(error) = written {
@@ -136,29 +172,26 @@ fn tell(gate: &mut Gate, written: Result<()>) {
     }
 }
 
-/// The first file that two of them name, in whatever spelling.
-fn written_twice(files: &[(Format, Target)]) -> Option<&Path> {
-    let paths: Vec<_> = files
-        .iter()
-        .filter_map(|(_, target)| match target {
-            Target::Path(path) => Some((path.as_path(), place(path)?)),
-            Target::Stdout => None,
-        })
-        .collect();
+/// The first file that is named a second time, in whatever spelling.
+fn named_twice<'a>(paths: &[&'a Path]) -> Option<&'a Path> {
+    let places: Vec<_> = paths.iter().filter_map(|path| Some((*path, place(path)?))).collect();
     let is_met =
-        |(i, (_, place)): &(usize, &(&Path, PathBuf))| paths[..*i].iter().any(|(_, other)| other == place);
-    paths.iter().enumerate().find(is_met).map(|(_, (path, _))| *path)
+        |(i, (_, place)): &(usize, &(&Path, PathBuf))| places[..*i].iter().any(|(_, other)| other == place);
+    places.iter().enumerate().find(is_met).map(|(_, (path, _))| *path)
 }
 
 /// Where a file is or would be; `None` of a device or a pipe, which takes one text after the other.
 fn place(path: &Path) -> Option<PathBuf> {
     match path.canonicalize() {
         Ok(real) => real.is_file().then_some(real),
-        Err(_) => {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            Some(parent.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))
-        }
+        Err(_) => place_of_new(path),
     }
+}
+
+/// Where something would be that is not there yet; `None` without its directory.
+pub fn place_of_new(path: &Path) -> Option<PathBuf> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Some(parent.unwrap_or(Path::new(".")).canonicalize().ok()?.join(path.file_name()?))
 }
 
 /// Other steps' summaries may be there already.

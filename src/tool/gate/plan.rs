@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::counted;
 use super::draft::{Drafts, Typed};
 use super::options;
+use super::outputs::place_of_new;
 use super::suite::{self, Suite};
 use crate::cli::tool::{GateArgs, PAIRS};
 use crate::error::{Error, Result};
@@ -196,8 +197,9 @@ fn runs(form: Form, given: Option<usize>, stored: Option<usize>) -> Result<usize
 
 /// The sitting becomes one of those that it is held to.
 fn adds_to_its_baseline(args: &GateArgs) -> bool {
-    // One that does not exist yet has no other name.
-    let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let real = |path: &PathBuf| {
+        path.canonicalize().ok().or_else(|| place_of_new(path)).unwrap_or_else(|| path.clone())
+    };
     let baseline = args.arms.baseline.as_ref().map(real);
     baseline.is_some() && baseline == args.arms.record.as_ref().map(real)
 }

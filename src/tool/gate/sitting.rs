@@ -11,7 +11,7 @@ use super::plan::Plan;
 use crate::error::{Error, Kind, Result, Step};
 use crate::gate::Arm;
 use crate::gate::document::ArmRecord;
-use crate::gate::recorded::{Recorded, Refusal};
+use crate::gate::recorded::{Recorded, Refusal, TEST_LABEL};
 use crate::gate::sample::Runs;
 use crate::host::MachineMeter;
 use crate::report::Target;
@@ -99,7 +99,11 @@ impl<'a> Sitting<'a> {
         self.bar.set_message(format!("run {}: {} ({letter})", self.count + 1, planned.asked.test));
         self.bar.tick();
         let meter = MachineMeter::start();
-        let measured = sibling::measure(planned.command(arm), self.plan.timeout, self.signalled, |_| true);
+        let mut invocation = planned.command(arm).clone();
+        // Whatever else its options are, a stored run says of which test it is.
+        let label = format!("{TEST_LABEL}={}", planned.asked.test);
+        invocation.words.splice(..0, ["--label".into(), label.into()]);
+        let measured = sibling::measure(&invocation, self.plan.timeout, self.signalled, |_| true);
         if let Ok(spent) = meter.and_then(|meter| meter.stop()) {
             let busy = &mut self.busy[usize::from(arm == Arm::B)];
             busy.window_ns += spent.window_s * 1e9;

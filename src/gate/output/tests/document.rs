@@ -41,7 +41,7 @@ fn the_schema_refuses_what_no_gate_writes() {
         ("/order/0", json!("a")),
         ("/tests/0/fingerprint/kernel", json!(6)),
         ("/series/0/metric", json!("p98")),
-        ("/series/0/median_a", json!(0)),
+        ("/series/0/median_a", json!(-1)),
         ("/series/0/unit", json!("us")),
         ("/series/0/values_a", json!([1.0])),
         ("/series/0/point/wait", json!("sleep")),
