@@ -8,6 +8,7 @@ use super::compare::{Beside, Better, Mismatch, Pairing, Uncompared, beside};
 use super::document::Series;
 use super::family;
 use super::fingerprint::Field;
+use super::metric::Class;
 use super::rule::{FEWEST_RUNS, Rule, describe, judge};
 use super::sample::{Met, PointRuns, Runs, TestRuns};
 use super::stored::LeftOut;
@@ -282,7 +283,11 @@ fn unjudged(series: &Series, rule: &Rule, context: &Context) -> Option<Judgement
     let (verdict, code, reason) = if let Some(Obstacle { verdict, code, reason }) = &context.obstacle {
         (*verdict, *code, reason.clone())
     } else if new == 0 {
-        let reason = format!("no run of the candidate has {name}: measure longer, with -D");
+        let hint = match rule.metric.class() {
+            Class::Cost => "its CPU time was not to be had",
+            Class::Latency | Class::Rate => "measure longer, with -D",
+        };
+        let reason = format!("no run of the candidate has {name}: {hint}");
         (Verdict::Invalid, Code::InvalidRun, reason)
     } else if let Some((arm, values, runs)) = incomplete {
         let without = runs - values;

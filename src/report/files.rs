@@ -188,6 +188,9 @@ fn beside(real: &Path) -> io::Result<NamedTempFile> {
         .map_err(|error| match error.raw_os_error() {
             // tempfile adds the temporary path to the text; the user asked for another.
             Some(code) => io::Error::from_raw_os_error(code),
+            None if error.kind() == io::ErrorKind::NotFound => {
+                io::Error::from_raw_os_error(nix::libc::ENOENT)
+            }
             None => io::Error::from(error.kind()),
         })
 }

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
@@ -19,6 +20,9 @@ use crate::sys::process;
 
 /// How often a process is looked at.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// How long what a process said may take to arrive after its end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long a process is given to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(5);
@@ -86,6 +90,7 @@ pub fn measure(
     let name = invocation.name();
     let files = tempfile::tempdir().map_err(|error| {
         Error::failed(Step::Output, format!("no directory for the run's document: {error}"))
+            .with_remedy("let TMPDIR name a directory that can be written")
     })?;
     let json = files.path().join("run.json");
     let mut command = Command::new(&invocation.program);
@@ -97,18 +102,24 @@ pub fn measure(
         .map_err(|error| Error::failed(Step::Measure, format!("{name} cannot be run: {error}")))?;
     // Its error is in the document, and said once.
     let keeps = move |line: &str| is_error(line) || holds_back(line);
-    let heard = child.stderr.take().map(|stderr| std::thread::spawn(move || pass_on(stderr, keeps)));
+    let (speaks, heard) = mpsc::channel();
+    if let Some(stderr) = child.stderr.take() {
+        std::thread::spawn(move || drop(speaks.send(pass_on(stderr, keeps))));
+    }
     let late = || {
         let seconds = timeout.as_secs_f64();
         Error::failed(Step::Measure, format!("{name} took longer than {seconds} s and was ended"))
             .with_remedy("raise --timeout")
     };
     let ended = attend(&mut child, timeout, signalled, late, || Ok(()));
-    let (errors, said): (Vec<_>, Vec<_>) = heard
-        .and_then(|heard| heard.join().ok())
-        .unwrap_or_default()
-        .into_iter()
-        .partition(|line| is_error(line));
+    let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+    let heard = heard.recv_timeout(LAST_WORDS).or_else(|_| {
+        // It left a process behind, which has its standard error still.
+        let _ = killpg(group, Signal::SIGKILL);
+        heard.recv_timeout(GRACE)
+    });
+    let (errors, said): (Vec<_>, Vec<_>) =
+        heard.unwrap_or_default().into_iter().partition(|line| is_error(line));
     let status = ended?;
     let text = std::fs::read_to_string(&json).ok();
     let document = text.as_deref().map(Document::from_json).transpose()?;
@@ -128,7 +139,11 @@ pub fn measure(
             Err(Error::invalid(Step::Measure, format!("{name}: {reason}")))
         }
         (_, None) => {
-            Err(Error::failed(Step::Measure, format!("{name} wrote no document and ended with {status}")))
+            let cause = format!("{name} wrote no document and ended with {status}");
+            let said = errors.iter().map(|line| line.trim_start_matches("error: "));
+            let said: Vec<_> = said.filter(|line| !line.starts_with("  try: ")).collect();
+            let told = if said.is_empty() { cause } else { format!("{cause}: {}", said.join("; ")) };
+            Err(Error::failed(Step::Measure, told).with_remedy("run it by itself, and see what it says"))
         }
     }
 }

@@ -137,11 +137,11 @@ fn no_broken_document_passes() {
     let value = files.gated(&["--baseline", "base", "--candidate", "stalled"], 5);
     let reason = "2 of 6 runs of the candidate had too few messages for p50";
     assert!(text(series(&value, "rdma/64B", "p50"), "/message").contains(reason), "{value:#}");
-    // A cost of 0 is a value, and has no ratio; TCP's is not known. Neither is an end of the others.
-    edited("free", 6, "/cpu/client/ns_per_message", json!(0.0));
-    let value = files.gated(&["--baseline", "base", "--candidate", "free", "--metric", "p50,cpu.client"], 5);
+    // A cost of 0 is a value, and has no ratio, which is no end of the others.
+    edited("free", 6, "/cpu/client", json!({ "ns_per_message": 0.0 }));
+    let value = files.gated(&["--baseline", "base", "--candidate", "free", "--metric", "p50,cpu.client"], 0);
     assert_eq!(text(series(&value, "rdma/64B", "cpu.client"), "/reasons/0/code"), "zero", "{value:#}");
-    assert_eq!(text(series(&value, "rdma/64B", "p50"), "/verdict"), "pass");
+    assert_eq!(text(series(&value, "rdma/64B", "p50"), "/verdict"), "pass", "{value:#}");
     // One run is no sitting.
     files.runs("one", &documents::latency(), 10, 1.0);
     (1..6).for_each(|run| fs::remove_file(files.path(&format!("one/run{run}.json"))).unwrap());
@@ -250,7 +250,7 @@ fn a_sitting_that_is_recorded_is_held_to_its_limits_alone() {
     let files = Files::new();
     let recorded = |limit: &str, status| {
         let b = format!("send_lat -d emu0 -n 100 --loopback --no-tcp --limit {limit}");
-        files.gated(&["--b", &b, "--record", "base", "--runs", "1"], status)
+        files.gated(&["--b", &b, "--record", "base", "--runs", "3"], status)
     };
     let entries = || fs::read_dir(files.path("base")).unwrap().count();
     let value = recorded("p50:max=1ns", 1);
@@ -289,6 +289,11 @@ fn a_baseline_that_would_count_twice_or_is_none_is_refused() {
     };
     held("base", "base/01", &["has runs of the stored sitting 01", "would be held to itself"]);
     held("base/00", "same", &["it is a sitting itself", "name the directory that holds it"]);
+    files.suite(SUITE);
+    let nested = ["suite.toml", "--record", "base/00"];
+    files.gate(&nested).exits(2).says(&["base/00 is a sitting itself", "name the directory that holds it"]);
+    let few = ["suite.toml", "--record", "new", "--runs", "2"];
+    files.gate(&few).exits(2).says(&["2 runs of each test: a sitting needs 3", "--runs 6"]);
     files.runs("base/copy", &documents::latency(), 110, 1.0);
     held("base", "same", &["the sittings 01 and copy of base have 6 runs in common", "remove one"]);
 }

@@ -137,6 +137,15 @@ fn an_option_without_effect_is_refused() {
     ] {
         files.gate(words).exits(2).says(&[says, "\n  try: "]);
     }
+    let old = format!("LD_LIBRARY_PATH=nowhere/old:elsewhere {lat}");
+    let says = ["LD_LIBRARY_PATH of baseline is nowhere/old:elsewhere", "the arms would be the same"];
+    files.gate(&["--a", &old, "--b", lat]).exits(2).says(&says);
+    files.previewed(&["--a", &old, "--b", lat], &["note  LD_LIBRARY_PATH of baseline"]);
+    let limited = format!("{lat} --limit p50:max=1us");
+    files.previewed(
+        &["--a", &limited, "--b", lat, "--max-pairs", "4"],
+        &["note  limits of --a are not looked at", "note  4 pairs never decide anything: it takes 5"],
+    );
     fs::create_dir(files.path("d")).unwrap();
     for other in ["x.json", "./x.json", "d/../x.json", "./suite.toml"] {
         let words = ["suite.toml", "--json", "x.json", "--junit", other];

@@ -188,7 +188,7 @@ impl Comparison {
         if judged > 1 {
             self.notes.retain(|note| note.code != "chance");
             let text = format!(
-                "{judged} intervals of {:.0} %: about {:.0} of them have a verdict by chance where nothing changed",
+                "{judged} intervals of {:.0} %: about {:.1} of them have a verdict by chance where nothing changed",
                 CONFIDENCE * 100.0,
                 (judged as f64 * (1.0 - CONFIDENCE)).ceil()
             );

@@ -159,6 +159,14 @@ impl Unfinished {
                 .with_remedy("name a directory that can be written")
         };
         fs::create_dir_all(baseline).map_err(failed)?;
+        if let Some(document) = compare::documents(baseline).map_err(failed)?.first() {
+            return Err(Error::usage(format!(
+                "{} is a sitting itself: it has {}",
+                baseline.display(),
+                name_of(document)
+            ))
+            .with_remedy("name the directory that holds it, or a new one"));
+        }
         remove_abandoned(baseline);
         // Less what the umask takes, as for every directory that a user makes.
         let mut builder = tempfile::Builder::new();
@@ -194,8 +202,9 @@ impl Unfinished {
         };
         // It is not there any more to be taken away.
         let _ = self.directory.keep();
-        let count = sittings(&self.baseline).map_err(|error| failed(&place, error))?.len();
-        Ok((place, count))
+        let has_documents = |path: &PathBuf| compare::documents(path).is_ok_and(|found| !found.is_empty());
+        let all = sittings(&self.baseline).unwrap_or_default();
+        Ok((place, all.iter().filter(|path| has_documents(path)).count()))
     }
 }
 

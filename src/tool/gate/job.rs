@@ -200,6 +200,8 @@ impl<'a> Job<'a> {
             self.conclude(gate, &sitting, gather(self.plan, &sitting), true);
             for (test, before) in gate.tests.iter_mut().zip(before) {
                 test.error = before.error.or(test.error.take());
+                test.runs_a += before.runs_a;
+                test.runs_b += before.runs_b;
             }
             rounds.push(std::mem::take(&mut gate.series));
         }

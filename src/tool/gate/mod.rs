@@ -32,6 +32,7 @@ use baseline::{Baseline, Unfinished};
 use candidate::Candidate;
 use job::Job;
 use outputs::Outputs;
+use plan::without_libraries;
 use sitting::say;
 
 /// Gates, and gives the exit status.
@@ -53,6 +54,12 @@ pub fn run(args: &GateArgs) -> Result<u8> {
         let (baseline, candidate) = compared?;
         let shown = preview::preview(args, &plan, &baseline, candidate.as_ref(), binaries::width());
         return Target::Stdout.offer(shown.as_bytes()).map(|()| 0);
+    }
+    if plan.form == Form::Turns
+        && let Some(cause) = plan.arms.iter().find_map(without_libraries)
+    {
+        return Err(Error::usage(format!("{cause}: the arms would be the same"))
+            .with_remedy("build it, or name where it is; paths are as seen from here"));
     }
     let record = args.arms.record.as_deref().filter(|_| compared.is_ok());
     let unfinished = record.map(Unfinished::begin).transpose()?;

@@ -24,6 +24,8 @@ pub fn check(args: &GateArgs, form: Form) -> Result<()> {
     refused_if(measuring.max_pairs.is_some() && !is_paired, "--max-pairs", no_pairs, instead)?;
     let in_pairs = "--min-pairs and --max-pairs say how many";
     refused_if(measuring.runs.is_some() && is_paired, "--runs", "the arms run in pairs", in_pairs)?;
+    let is_told = "the candidate has as many as it has";
+    refused_if(measuring.runs.is_some() && is_measured, "--runs", is_told, "leave it away")?;
     let no_order = "there is one arm, and no order to draw";
     refused_if(measuring.seed.is_some() && !is_paired, "--seed", no_order, "leave it away")?;
     let nothing_runs = "the candidate is measured already";

@@ -12,9 +12,11 @@ use crate::cli::tool::{GateArgs, PAIRS};
 use crate::error::{Error, Result};
 use crate::gate::Arm;
 use crate::gate::document::{ArmRecord, Form};
+use crate::gate::family;
 use crate::gate::rule::{FEWEST_RUNS, FIRST_LOOK, LAST_LOOK};
 use crate::gate::sample::Runs;
 use crate::gate::series::{Asked, POINTS};
+use crate::gate::shift::fewest_runs;
 use crate::plan::Shape;
 use crate::result::{Notice, Quantity};
 use crate::tool::compare::check_fields;
@@ -81,8 +83,8 @@ impl Plan {
             |option, text: &Option<String>| text.as_deref().map(|text| Typed::new(option, text)).transpose();
         let (a, b) = (typed("--a", &args.arms.a)?, typed("--b", &args.arms.b)?);
         let form = form(args, &suite, b.as_ref())?;
+        let limited = [&a, &b].map(|typed| typed.as_ref().is_some_and(Typed::has_limits));
         options::check(args, form)?;
-        let is_paired = matches!(form, Form::Turns | Form::SelfTest);
         let (first_look, last_look) = looks(args, &suite)?;
         let given = args.measuring.runs.or(suite.runs).filter(|_| args.arms.candidate.is_none());
         let runs = runs(form, given.map(usize::from), stored_runs)?;
@@ -94,7 +96,7 @@ impl Plan {
             transport: None,
             tolerances: suite::tolerances(&suite.tolerance),
             // Of sittings they tell themselves how many it takes.
-            minimum_runs: if is_paired { first_look } else { FEWEST_RUNS },
+            minimum_runs: if is_paired(form) { first_look } else { FEWEST_RUNS },
             allowed: args.arms.allow_mismatch.iter().cloned().chain(fields).collect(),
             may_be_first: form == Form::Record || adds_to_its_baseline(args),
         };
@@ -108,9 +110,14 @@ impl Plan {
             }
             None => drafts.of_suite()?,
         };
+        let of_a_alone = limited[0] && !limited[1];
         let rounds = usize::from(args.arms.self_test.unwrap_or(1));
         let timeout = args.measuring.timeout;
-        let notes = notes(args, &suite, form, &tests);
+        let mut notes = notes(args, &suite, form, &tests, &arms, last_look);
+        if of_a_alone {
+            let message = "limits of --a are not looked at: the candidate is held to its own".to_owned();
+            notes.push(Notice { code: "unused".into(), message });
+        }
         Ok(Self {
             form,
             tests,
@@ -190,6 +197,11 @@ fn runs(form: Form, given: Option<usize>, stored: Option<usize>) -> Result<usize
             Err(Error::usage(format!("{few} of each test, and a stored sitting has {many}"))
                 .with_remedy(format!("--runs {stored}, or leave the number of runs away")))
         }
+        (Form::Sittings | Form::Record, Some(given), _) if given < FEWEST_RUNS => Err(Error::usage(format!(
+            "{} of each test: a sitting needs {FEWEST_RUNS} to be one",
+            counted(given, "run")
+        ))
+        .with_remedy(format!("--runs {FIRST_LOOK}, or leave the number of runs away"))),
         (Form::Limits, given, _) => Ok(given.unwrap_or(1)),
         (_, given, stored) => Ok(given.or(stored).unwrap_or(FIRST_LOOK)),
     }
@@ -256,8 +268,27 @@ fn metrics(names: &[String]) -> Result<Vec<Quantity>> {
     }
 }
 
+fn is_paired(form: Form) -> bool {
+    matches!(form, Form::Turns | Form::SelfTest)
+}
+
+/// Why an arm would run with the libraries of the system, where it names others: none of their directories is there, and
+/// the loader says nothing.
+pub fn without_libraries(arm: &ArmRecord) -> Option<String> {
+    let path = arm.environment.get("LD_LIBRARY_PATH").filter(|path| !path.is_empty())?;
+    let has_one = std::env::split_paths(path).any(|directory| directory.is_dir());
+    (!has_one).then(|| format!("LD_LIBRARY_PATH of {} is {path}, and there is no such directory", arm.name))
+}
+
 /// What of the suite has no part in it, and what is compared that is not alike.
-fn notes(args: &GateArgs, suite: &Suite, form: Form, tests: &[PlannedTest]) -> Vec<Notice> {
+fn notes(
+    args: &GateArgs,
+    suite: &Suite,
+    form: Form,
+    tests: &[PlannedTest],
+    arms: &[ArmRecord],
+    last_look: usize,
+) -> Vec<Notice> {
     let mut notes = Vec::new();
     let mut note = |code: &str, message: String| notes.push(Notice { code: code.into(), message });
     for test in tests {
@@ -268,6 +299,14 @@ fn notes(args: &GateArgs, suite: &Suite, form: Form, tests: &[PlannedTest]) -> V
                 format!("compares {} with {a}: two tests, and not two builds of one", test.b.name()),
             );
         }
+    }
+    // The more metrics there are, the surer each must be, and the more pairs it takes.
+    let least = fewest_runs(family::confidence(0));
+    if is_paired(form) && last_look < least {
+        note("undecided", format!("{last_look} pairs never decide anything: it takes {least} (--max-pairs)"));
+    }
+    if form == Form::Turns {
+        arms.iter().filter_map(without_libraries).for_each(|cause| note("missing", cause));
     }
     let why = match form {
         _ if args.arms.candidate.is_some() => "the candidate is measured already",

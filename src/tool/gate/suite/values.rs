@@ -122,7 +122,7 @@ impl TryFrom<String> for Share {
     }
 }
 
-/// `"50ns"`, in ns; of latencies, which alone are read from a clock.
+/// `"50ns"`, in ns; of latencies and of CPU time. Without its unit it would be seconds, below which nothing is a change.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Floor(pub f64);
@@ -131,14 +131,16 @@ impl TryFrom<String> for Floor {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
+        let wrong = || refused(format!("'{text}' is not a floor"), "write a time, as in \"50ns\" or \"2us\"");
+        if !text.ends_with(|last: char| last.is_alphabetic()) {
+            return Err(wrong());
+        }
         let nanoseconds = text.strip_suffix("ns").and_then(|number| number.trim_end().parse::<u32>().ok());
         match nanoseconds {
             Some(ns) => Ok(Self(ns.into())),
             None => parse_duration(&text)
                 .map(|duration: Duration| Self(duration.as_secs_f64() * 1e9))
-                .map_err(|_| {
-                    refused(format!("'{text}' is not a floor"), "write a time, as in \"50ns\" or \"2us\"")
-                }),
+                .map_err(|_| wrong()),
         }
     }
 }
