@@ -82,7 +82,7 @@ pub struct GateArms {
     #[arg(long, value_name = "DIR", requires = "baseline", conflicts_with_all = ["b", "host", "loopback", "record"])]
     pub candidate: Option<PathBuf>,
 
-    /// Add a sitting to this directory; with --baseline only one that has not regressed
+    /// Add a sitting to this directory, unless it fails its limits or, with --baseline, the gate
     #[arg(long, value_name = "DIR", conflicts_with = "a")]
     pub record: Option<PathBuf>,
 
@@ -90,7 +90,7 @@ pub struct GateArms {
     #[arg(long, value_name = "N", conflicts_with_all = ["a", "baseline", "record"], value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub self_test: Option<u16>,
 
-    /// Compare although this field differs: the verdict is advisory; repeatable, or a list with commas
+    /// Compare although this field differs: the verdict is advisory, until eight sittings are alike; repeatable, or a list with commas
     #[arg(long, value_name = "FIELD", value_delimiter = ',')]
     pub allow_mismatch: Vec<String>,
 }
@@ -107,7 +107,7 @@ pub struct GateMeasuring {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(PAIRS))]
     pub max_pairs: Option<u8>,
 
-    /// Runs of each test in a sitting, which one of --candidate must have, too, or of one that is held to limits alone [default: 6 and 1, or the suite's]
+    /// Runs of each test in a sitting, or of one that is held to limits alone [default: as stored sittings have, or 6; and 1; or the suite's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(RUNS))]
     pub runs: Option<u8>,
 
