@@ -56,7 +56,7 @@ pub struct Server<'a> {
 /// The secret cannot be read.
 pub(super) fn guard(site: &Site) -> Result<Guard> {
     let secret = site.secret_file.as_deref().map(Secret::read).transpose()?;
-    Ok(Guard { secret, allowed: site.allowed.clone(), patience: Some(STEP) })
+    Ok(Guard { secret, allowed: site.allowed.clone(), ..Guard::default() })
 }
 
 impl<'a> Server<'a> {
