@@ -21,6 +21,9 @@ const TO_SAY_HELLO: Duration = Duration::from_secs(5);
 /// How long a refused peer is given to read why and to close first; see [`super::Control::send_error`].
 const TO_READ_REFUSAL: Duration = Duration::from_secs(1);
 
+/// How long a client that was welcomed may take to say what it wants.
+const TO_SPEAK: Duration = Duration::from_secs(15);
+
 /// Longest hello taken; what a stranger can make this end hold is this, times the number of pending connections.
 const MAX_HELLO: usize = 4096;
 
@@ -31,15 +34,21 @@ const SAME: &str = "install the same version at both ends";
 const SAME_SECRET: &str = "give both ends a file of the same content with --secret-file";
 
 /// Who may become a client.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Guard {
     /// What a client must prove to know; `None` asks for nothing.
     pub secret: Option<Secret>,
     /// Where it must come from; anywhere if this is empty.
     pub allowed: Vec<IpNet>,
-    /// How long a client that was welcomed may take to send its first message, while others go first; `None` takes it
-    /// as it comes.
-    pub patience: Option<Duration>,
+    /// How long a client that was welcomed may take to send its first message, while others go first.
+    pub patience: Duration,
+}
+
+impl Default for Guard {
+    /// Anyone, from anywhere.
+    fn default() -> Self {
+        Self { secret: None, allowed: Vec::new(), patience: TO_SPEAK }
+    }
 }
 
 impl Guard {

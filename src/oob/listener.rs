@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// What came to the port.
 #[derive(Debug)]
 pub enum Incoming {
-    /// A client that wants a run; it has been welcomed, and with a [`Guard`] that is patient its first message is here.
+    /// A client that wants a run; it has been welcomed, and its first message is here or will not come.
     Control {
         /// Its connection.
         control: Control,
@@ -260,22 +260,20 @@ impl Listener {
 
     /// Who is to be served waits until it has said what for.
     fn take(&mut self, incoming: Incoming) {
-        match (incoming, self.guard.patience) {
-            (Incoming::Control { mut control, hello }, Some(patience)) => {
-                // Those who have spoken push nobody out, however many come at once.
-                if control.has_first(MAX_FIRST) {
-                    return self.ready.push_back(Incoming::Control { control, hello });
-                }
-                if self.silent.len() >= MOST_SILENT
-                    && let Some(oldest) = self.silent.pop_front()
-                {
-                    let reason = format!("did not say what it wants while {MOST_SILENT} others came");
-                    self.give_up(oldest, reason);
-                }
-                self.silent.push_back(Silent { control, hello, until: Instant::now() + patience });
-            }
-            (incoming, _) => self.ready.push_back(incoming),
+        let Incoming::Control { mut control, hello } = incoming else {
+            return self.ready.push_back(incoming);
+        };
+        // Those who have spoken push nobody out, however many come at once.
+        if control.has_first(MAX_FIRST) {
+            return self.ready.push_back(Incoming::Control { control, hello });
         }
+        if self.silent.len() >= MOST_SILENT
+            && let Some(oldest) = self.silent.pop_front()
+        {
+            let reason = format!("did not say what it wants while {MOST_SILENT} others came");
+            self.give_up(oldest, reason);
+        }
+        self.silent.push_back(Silent { control, hello, until: Instant::now() + self.guard.patience });
     }
 
     /// Lets every client go on that has said what it wants, or whose time is up.
@@ -285,7 +283,7 @@ impl Listener {
                 let Silent { control, hello, .. } = silent;
                 self.ready.push_back(Incoming::Control { control, hello });
             } else if silent.until <= Instant::now() {
-                let patience = format_duration(self.guard.patience.unwrap_or_default());
+                let patience = format_duration(self.guard.patience);
                 self.give_up(silent, format!("did not say what it wants within {patience}"));
             } else {
                 self.silent.push_back(silent);

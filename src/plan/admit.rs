@@ -21,6 +21,9 @@ const DEEPEST: u32 = 1 << 16;
 /// Most work requests of a list, and most completions taken at once.
 const LONGEST_LIST: u32 = 1024;
 
+/// What makes a test shorter.
+pub const SHORTER: &str = "lower -D or --warm-up, or measure fewer sizes, rates, paths or ways to wait";
+
 /// A server that serves `only` one test serves this one.
 ///
 /// # Errors
@@ -141,7 +144,7 @@ impl Test {
                     each.as_secs_f64(),
                     self.warm_up.span.as_secs_f64()
                 ),
-                "lower -D or --warm-up, or measure fewer sizes, rates, paths or ways to wait",
+                SHORTER,
             ),
             Some(_) => Ok(()),
         }

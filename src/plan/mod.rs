@@ -20,7 +20,7 @@ mod service;
 mod site;
 mod tcp;
 
-pub use admit::{serves, tcp_only_server};
+pub use admit::{SHORTER, serves, tcp_only_server};
 pub use load::Load;
 pub use resolve::resolve;
 pub use site::{Most, Site};

@@ -15,14 +15,16 @@ use std::time::{Duration, Instant};
 use nix::unistd::{Pid, gettid};
 
 use super::refusals::Refusals;
-use super::server::{Agreement, Entrance, FAREWELL, ServerEnd, as_told, guard, let_read, say_where};
+use super::server::{
+    Agreement, ELSEWHERE, Entrance, FAREWELL, ServerEnd, as_told, guard, let_read, say_where,
+};
 use super::{Process, client, ends};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::Epoch;
 use crate::oob::run::Busy;
 use crate::oob::{Bell, Control, Expected, Identity, Incoming, Listener, Tether, Token};
-use crate::plan::{Most, Side, Site, Test, Transport};
+use crate::plan::{Most, SHORTER, Side, Site, Test, Transport};
 use crate::result::{Document, Tool};
 use crate::transport::memory;
 use crate::transport::rdma::Port;
@@ -68,8 +70,9 @@ pub fn serve(site: &Site, queues: bool, process: &Process<'_>) -> Result<Ending>
     let listener = Listener::bind(site.bind, site.control_port, client::identity(&facts), guard(site)?)?;
     say_where(process, &listener);
     let (waiting, leaving) = (VecDeque::new(), VecDeque::new());
-    let mut door = Door { listener, queues, process, waiting, leaving, refusals: Refusals::default() };
-    let shop = Shop { site, process, cores, door: gettid(), expected: door.listener.expected() };
+    let refusals = &Refusals::new(process.observer);
+    let mut door = Door { listener, queues, process, waiting, leaving, refusals };
+    let shop = Shop { site, process, cores, door: gettid(), expected: door.listener.expected(), refusals };
     let outcome = std::thread::scope(|scope| door.keep(&shop, scope));
     door.close();
     outcome
@@ -98,7 +101,7 @@ struct Door<'a> {
     waiting: VecDeque<Guest>,
     /// Refused, and kept until then so that they can read why.
     leaving: VecDeque<(Instant, Control)>,
-    refusals: Refusals,
+    refusals: &'a Refusals<'a>,
 }
 
 /// A client that is being served.
@@ -119,21 +122,26 @@ struct Leash {
 }
 
 impl Leash {
-    fn of(control: &Control, most: &Most) -> Option<Self> {
-        let (may, turn) = (most.duration?, most.longest_turn()?);
+    /// Of a client whose turn begins; `None` where time has no limit.
+    ///
+    /// # Errors
+    /// No descriptor is left for it. To serve the client without it would be to serve it without a limit.
+    fn of(control: &Control, most: &Most) -> Result<Option<Self>> {
+        let (Some(may), Some(turn)) = (most.duration, most.longest_turn()) else { return Ok(None) };
+        let Some(until) = Instant::now().checked_add(turn) else { return Ok(None) };
+        let tether = control.tether().map_err(|error| {
+            let message = format!("this server has no descriptor left to hold it to --max-duration: {error}");
+            Error::failed(Step::Plan, message)
+                .with_remedy(format!("{ELSEWHERE}; who runs this one may raise `ulimit -n` for it"))
+        })?;
         let message = format!(
             "cut off after {} s: this server takes tests of up to {} s",
             turn.as_secs_f64(),
             may.as_secs_f64()
         );
-        let why = Error::failed(Step::Measure, message).with_remedy(
-            "lower -D, or measure fewer sizes, rates or paths in one run; see that nothing holds this end up",
-        );
-        Some(Self {
-            until: Instant::now().checked_add(turn)?,
-            why: Some(why),
-            tether: control.tether().ok()?,
-        })
+        let why = Error::failed(Step::Measure, message)
+            .with_remedy(format!("{SHORTER}; see that nothing holds this end up"));
+        Ok(Some(Self { until, why: Some(why), tether }))
     }
 
     /// Cuts the client off when its time is up, and then, if that was not enough, ends its connection.
@@ -203,7 +211,7 @@ impl Door<'_> {
                 renewal = Instant::now() + if self.queues { RENEW } else { GRACE };
             }
             let is_quiet = self.waiting.is_empty() && self.leaving.is_empty();
-            self.refusals.sum_up(Instant::now(), self.process.observer);
+            self.refusals.sum_up(Instant::now());
             let deadlines = (!is_quiet).then_some(renewal).into_iter().chain(leash);
             let deadline = deadlines.chain(self.refusals.due()).min();
             let incoming = match &serving {
@@ -224,7 +232,7 @@ impl Door<'_> {
                     drop(serving.as_ref().map(|serving| serving.streams.send(stream)));
                 }
                 Some(Incoming::Refused { peer, reason }) => {
-                    self.refusals.tell(peer, &reason, self.process.observer);
+                    self.refusals.tell(peer, &format!("it {reason}"));
                 }
                 Some(Incoming::Stray { peer, reason }) => {
                     self.process.observer.explain(&format!("ignored a connection: {peer} {reason}"));
@@ -234,15 +242,21 @@ impl Door<'_> {
         }
     }
 
-    /// Starts the thread that serves a client; `None` where there is none to be had.
+    /// Starts the thread that serves a client; `None` where it cannot be served.
     fn begin<'scope, 'env>(
-        &self,
+        &mut self,
         guest: Guest,
         shop: &'env Shop<'env>,
         scope: &'scope Scope<'scope, 'env>,
     ) -> Option<Serving<'scope>> {
         let peer = guest.control.peer_addr();
-        let leash = Leash::of(&guest.control, &shop.site.most);
+        let leash = match Leash::of(&guest.control, &shop.site.most) {
+            Ok(leash) => leash,
+            Err(error) => {
+                self.refuse(guest, &error);
+                return None;
+            }
+        };
         let (streams, comes) = mpsc::channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Over { flag: is_over.clone(), _bell: self.listener.bell() };
@@ -253,9 +267,7 @@ impl Door<'_> {
         match std::thread::Builder::new().name("serve".into()).spawn_scoped(scope, work) {
             Ok(thread) => Some(Serving { thread, is_over, streams, leash }),
             Err(error) => {
-                self.process
-                    .observer
-                    .say(&format!("client {peer} was not served: no thread for it: {error}"));
+                self.refusals.tell(peer, &format!("no thread for it: {error}"));
                 None
             }
         }
@@ -264,8 +276,8 @@ impl Door<'_> {
     /// Lets a client wait that has come while another is served, or refuses it.
     fn receive(&mut self, mut guest: Guest, is_serving: bool) {
         if self.waiting.len() >= MOST_WAITING {
-            return self
-                .refuse(guest, &format!("this server is busy, and {MOST_WAITING} clients wait already"));
+            let why = format!("this server is busy, and {MOST_WAITING} clients wait already");
+            return self.refuse(guest, &Error::failed(Step::Plan, why).with_remedy(ELSEWHERE));
         }
         let ahead = self.waiting.len() + usize::from(is_serving);
         if self.queues && ahead > 0 {
@@ -275,11 +287,9 @@ impl Door<'_> {
         self.waiting.push_back(guest);
     }
 
-    fn refuse(&mut self, mut guest: Guest, why: &str) {
-        let peer = guest.control.peer_addr();
-        self.process.observer.say(&format!("client {peer} was not served: {why}"));
-        let error = Error::failed(Step::Plan, why).with_remedy("try again later, or use another server");
-        guest.control.part(&error);
+    fn refuse(&mut self, mut guest: Guest, why: &Error) {
+        self.refusals.tell(guest.control.peer_addr(), &why.message);
+        guest.control.part(why);
         if self.leaving.len() >= MOST_WAITING {
             self.leaving.pop_front();
         }
@@ -294,7 +304,8 @@ impl Door<'_> {
         while self.waiting.front().is_some_and(|guest| guest.since.elapsed() >= GRACE)
             && let Some(guest) = self.waiting.pop_front()
         {
-            self.refuse(guest, "this server is busy with another client and keeps no queue");
+            let why = "this server is busy with another client and keeps no queue";
+            self.refuse(guest, &Error::failed(Step::Plan, why).with_remedy(ELSEWHERE));
         }
     }
 
@@ -304,14 +315,13 @@ impl Door<'_> {
             return;
         }
         let mut ahead = 0;
-        let observer = self.process.observer;
         self.waiting.retain_mut(|guest| {
             ahead += 1;
             let is_there = guest.control.tell(&Busy { ahead });
             if let Err(error) = &is_there {
                 ahead -= 1;
-                let peer = guest.control.peer_addr();
-                observer.say(&format!("client {peer} was not served: it left the queue ({})", error.message));
+                let why = format!("it left the queue ({})", error.message);
+                self.refusals.tell(guest.control.peer_addr(), &why);
             }
             is_there.is_ok()
         });
@@ -326,7 +336,7 @@ impl Door<'_> {
         all.iter_mut().for_each(|control| control.part(&stopped));
         all.extend(self.listener.dismiss(&stopped));
         let_read(&mut all);
-        self.refusals.end(self.process.observer);
+        self.refusals.end();
     }
 }
 
@@ -338,6 +348,7 @@ struct Shop<'a> {
     /// The thread at the door.
     door: Pid,
     expected: Expected,
+    refusals: &'a Refusals<'a>,
 }
 
 impl Shop<'_> {
@@ -353,7 +364,7 @@ impl Shop<'_> {
         let end = match self.end(&process, &mut document) {
             Ok(end) => end,
             Err(error) => {
-                say(format!(" was not served: {}", error.message));
+                self.refusals.tell(peer, &error.message);
                 control.send_error(&error);
                 return Ending::Idle;
             }
@@ -361,7 +372,7 @@ impl Shop<'_> {
         let agreement = match end.negotiate(&mut control, &identity, &mut entrance, &mut document) {
             Ok(agreement) => agreement,
             Err(error) => {
-                say(format!(" was not served: {}", error.message));
+                self.refusals.tell(peer, &error.message);
                 control.send_error(&as_told(&error));
                 return Ending::Idle;
             }

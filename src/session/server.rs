@@ -9,7 +9,7 @@ use super::establish::{self, Agreed, Paths};
 use super::lane::{Lane, PollCosts, STEP};
 use super::refusals::Refusals;
 use super::row::ends_point;
-use super::{Process, both, client, ends, rest};
+use super::{Observer, Process, both, client, ends, rest};
 use crate::error::{Error, Kind, Result, Step};
 use crate::host::{self, Cores};
 use crate::measure::Clock;
@@ -56,7 +56,7 @@ pub struct Server<'a> {
 /// The secret cannot be read.
 pub(super) fn guard(site: &Site) -> Result<Guard> {
     let secret = site.secret_file.as_deref().map(Secret::read).transpose()?;
-    Ok(Guard { secret, allowed: site.allowed.clone(), patience: Some(STEP) })
+    Ok(Guard { secret, allowed: site.allowed.clone(), ..Guard::default() })
 }
 
 impl<'a> Server<'a> {
@@ -84,36 +84,40 @@ impl<'a> Server<'a> {
     /// # Errors
     /// Why the run ended before its end.
     pub fn serve_one(&mut self, document: &mut Document) -> Result<()> {
-        let mut refusals = Refusals::default();
-        let outcome = self.serve_first(&mut refusals, document);
-        refusals.end(self.end.process.observer);
+        let refusals = Refusals::new(self.end.process.observer);
+        let outcome = self.serve_first(&refusals, document);
+        refusals.end();
         outcome
     }
 
-    fn serve_first(&mut self, refusals: &mut Refusals, document: &mut Document) -> Result<()> {
+    fn serve_first(&mut self, refusals: &Refusals<'_>, document: &mut Document) -> Result<()> {
         let (end, observer) = (&self.end, self.end.process.observer);
+        let mut entrance = Doorway { listener: &mut self.listener, refusals, observer };
         loop {
-            refusals.sum_up(Instant::now(), observer);
-            let incoming = self.listener.next(refusals.due(), end.process.signalled);
-            match incoming.inspect_err(|error| bid_farewell(&mut self.listener, error))? {
+            refusals.sum_up(Instant::now());
+            let incoming = match entrance.listener.next(refusals.due(), end.process.signalled) {
+                Ok(incoming) => incoming,
+                Err(error) => {
+                    bid_farewell(entrance.listener, &error);
+                    return Err(error);
+                }
+            };
+            match incoming {
                 Some(Incoming::Control { mut control, hello }) => {
                     let peer = control.peer_addr();
-                    match end.negotiate(&mut control, &hello.identity, &mut self.listener, document) {
-                        Ok(agreement) => return end.serve(control, agreement, &mut self.listener, document),
+                    match end.negotiate(&mut control, &hello.identity, &mut entrance, document) {
+                        Ok(agreement) => return end.serve(control, agreement, &mut entrance, document),
                         Err(error) => {
                             control.send_error(&as_told(&error));
                             if error.kind == Kind::Interrupted {
                                 return Err(error);
                             }
-                            observer.say(&format!("client {peer} was not served: {}", error.message));
+                            refusals.tell(peer, &error.message);
                         }
                     }
                 }
-                Some(Incoming::Refused { peer, reason }) => refusals.tell(peer, &reason, observer),
-                Some(Incoming::Stray { peer, reason }) => {
-                    observer.explain(&format!("ignored a connection: {peer} {reason}"));
-                }
-                Some(Incoming::Data { .. }) | None => {}
+                Some(other) => entrance.turn_away(other),
+                None => {}
             }
         }
     }
@@ -123,6 +127,9 @@ impl<'a> Server<'a> {
 fn bid_farewell(listener: &mut Listener, error: &Error) {
     let_read(&mut listener.dismiss(&as_told(error)));
 }
+
+/// What is left to who comes to a busy server.
+pub(super) const ELSEWHERE: &str = "try again later, or use another server";
 
 /// How long clients are given to read why they are not served.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
@@ -153,19 +160,42 @@ pub trait Entrance {
     fn data(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<Option<TcpStream>>;
 }
 
-impl Entrance for Listener {
+/// The port of a server of one test, while its client is served.
+pub(super) struct Doorway<'a> {
+    pub(super) listener: &'a mut Listener,
+    pub(super) refusals: &'a Refusals<'a>,
+    pub(super) observer: &'a dyn Observer,
+}
+
+impl Doorway<'_> {
+    /// Says who comes in vain, and tells a client why.
+    fn turn_away(&self, incoming: Incoming) {
+        match incoming {
+            Incoming::Control { mut control, .. } => {
+                let why = "this server is busy with another client";
+                self.refusals.tell(control.peer_addr(), why);
+                control.send_error(&Error::failed(Step::Plan, why).with_remedy(ELSEWHERE));
+            }
+            Incoming::Refused { peer, reason } => self.refusals.tell(peer, &format!("it {reason}")),
+            Incoming::Stray { peer, reason } => {
+                self.observer.explain(&format!("ignored a connection: {peer} {reason}"));
+            }
+            // One that nobody waits for is closed.
+            Incoming::Data { .. } => {}
+        }
+    }
+}
+
+impl Entrance for Doorway<'_> {
     fn expect(&mut self, token: Option<Token>) {
-        self.expected().set(token);
+        self.listener.expected().set(token);
     }
 
     fn data(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<Option<TcpStream>> {
         loop {
-            match self.next(Some(deadline), stop)? {
+            match self.listener.next(Some(deadline), stop)? {
                 Some(Incoming::Data { stream, .. }) => return Ok(Some(stream)),
-                Some(Incoming::Control { mut control, .. }) => {
-                    control.send_error(&Error::failed(Step::Plan, "this server is busy with another client"));
-                }
-                Some(Incoming::Refused { .. } | Incoming::Stray { .. }) => {}
+                Some(other) => self.turn_away(other),
                 None => return Ok(None),
             }
         }

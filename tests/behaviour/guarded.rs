@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 
-use crate::suite::{self, Files, Running, TOOL, client, line, port, say_hello};
+use crate::suite::{self, Files, Running, TOOL, client, line, port, say_hello, say_what};
 
 fn serve(options: &str) -> (Running, u16) {
     let mut server = Running::start(line(TOOL, &format!("serve --bind 127.0.0.1 -p 0 --tcp-only {options}")));
@@ -133,6 +134,33 @@ fn a_server_keeps_its_own_limits() {
 /// Open descriptors of a process.
 fn descriptors(server: &Running) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs").count()
+}
+
+/// Sets how many descriptors a process may open from now on.
+fn limit_descriptors(server: &Running, most: usize) {
+    let (pid, most) = (server.pid().to_string(), format!("--nofile={most}:"));
+    let set = Command::new("prlimit").args(["--pid", &pid, &most]).status().expect("prlimit, of util-linux");
+    assert!(set.success());
+}
+
+#[test]
+fn without_a_descriptor_for_its_leash_a_client_is_refused() {
+    let _turn = suite::turn();
+    let (server, port) = serve("--max-duration 2");
+    let first = say_what(port);
+    let mut second = start(port, "");
+    second.line_with("is busy: 1 ahead");
+    let before = descriptors(&server);
+    limit_descriptors(&server, 3);
+    drop(first);
+    second.finish().exits(5).says(&["peer: ", "no descriptor left", "try: ", "ulimit -n"]);
+    limit_descriptors(&server, 2 * before);
+    start(port, "").finish().exits(5).says(&["a count of messages tells no time"]);
+    server.signal(Signal::SIGTERM);
+    let said = server.finish().exits(0).stderr;
+    // One address, and so one line; it is that of the first.
+    assert!(said.contains("2 more clients refused within a minute"), "{said}");
+    assert_eq!(said.lines().count(), 3, "{said}");
 }
 
 #[test]

@@ -34,13 +34,16 @@ fn answer(mut peer: TcpStream) -> String {
 #[test]
 fn a_client_and_a_server_introduce_themselves() {
     let (mut listener, address) = listener();
-    let at_client = std::thread::spawn(move || connect(&target(address), &identity("client")).unwrap());
+    let at_client = std::thread::spawn(move || {
+        let (mut client, welcome) = connect(&target(address), &identity("client")).unwrap();
+        client.send(&1).unwrap();
+        (client, welcome)
+    });
     let (mut server, hello) = client(&mut listener);
-    let (mut client, welcome) = at_client.join().unwrap();
+    let (client, welcome) = at_client.join().unwrap();
     assert_eq!(hello, Hello { identity: identity("client"), purpose: Purpose::Run {} });
     assert_eq!(welcome, Welcome { identity: identity("server"), challenge: None });
     assert_eq!((client.peer_addr(), client.local_addr()), (server.local_addr(), server.peer_addr()));
-    client.send(&1).unwrap();
     assert_eq!(server.recv::<u32>("a number", LONG).unwrap(), 1);
 }
 
@@ -223,11 +226,11 @@ fn without_an_address_both_families_are_served() {
     for host in hosts {
         let at_client = std::thread::spawn(move || {
             connect(&Target { host, ..target(SocketAddr::from(([127, 0, 0, 1], port))) }, &identity("client"))
-                .unwrap()
+                .map(drop)
         });
         let (server, _) = client(&mut listener);
         assert_eq!(server.local_addr().ip(), host.parse::<IpAddr>().unwrap(), "shown in its own family");
-        at_client.join().unwrap();
+        at_client.join().unwrap().unwrap();
     }
 }
 
@@ -252,7 +255,7 @@ fn guarded(guard: Guard) -> (Listener, SocketAddr) {
 
 #[test]
 fn a_client_that_does_not_say_what_it_wants_lets_others_go_first_and_is_told() {
-    let (mut listener, address) = guarded(Guard { patience: Some(LONG), ..Guard::default() });
+    let (mut listener, address) = guarded(Guard { patience: LONG, ..Guard::default() });
     let hello = hello_frame(r#"{"ok":{"identity":{"tool":"0","boot_id":null},"purpose":{"run":{}}}}"#);
     let mut silent: Vec<TcpStream> = (0..65).map(|_| TcpStream::connect(address).unwrap()).collect();
     for (index, stream) in silent.iter_mut().enumerate() {
@@ -281,7 +284,7 @@ fn a_client_that_does_not_say_what_it_wants_lets_others_go_first_and_is_told() {
 
 #[test]
 fn who_has_spoken_pushes_out_nobody_who_has_not() {
-    let (mut listener, address) = guarded(Guard { patience: Some(LONG), ..Guard::default() });
+    let (mut listener, address) = guarded(Guard { patience: LONG, ..Guard::default() });
     let hello = hello_frame(r#"{"ok":{"identity":{"tool":"0","boot_id":null},"purpose":{"run":{}}}}"#);
     let come = |more: &[u8]| {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -298,8 +301,7 @@ fn who_has_spoken_pushes_out_nobody_who_has_not() {
 
 #[test]
 fn patience_has_an_end_and_a_first_message_a_longest() {
-    let (mut listener, address) =
-        guarded(Guard { patience: Some(Duration::from_millis(50)), ..Guard::default() });
+    let (mut listener, address) = guarded(Guard { patience: Duration::from_millis(50), ..Guard::default() });
     let hello = hello_frame(r#"{"ok":{"identity":{"tool":"0","boot_id":null},"purpose":{"run":{}}}}"#);
     let mut peer = TcpStream::connect(address).unwrap();
     peer.write_all(&hello).unwrap();

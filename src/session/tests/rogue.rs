@@ -3,28 +3,23 @@
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::Ears;
 use crate::cli;
 use crate::measure::{Epoch, Halt, RoundTrip, Spin, Stop, Watch};
 use crate::oob::run::{Accept, Answer, Proposal, Request};
 use crate::oob::{self, Control, Identity, LocalEnd, Target};
 use crate::ops::{Read, Verb};
 use crate::plan::{self, Most, Shape, Side, Site, Test, Transport};
-use crate::result::Document;
-use crate::session::{Ending, Observer, Process, serve};
+use crate::session::{Ending, Process, serve};
 use crate::transport::path::{self, PortFacts};
 use crate::transport::rdma::{Endpoint, PingPong, Port, Prepared, Rdma, Reads};
 use crate::verbs::{RemoteSlice, WcStatus};
 
 /// Longer than anything here may take.
 const LONG: Duration = Duration::from_secs(20);
-
-/// What a server said.
-#[derive(Default)]
-struct Ears(Mutex<Vec<String>>);
 
 impl Ears {
     /// Waits for a line with this in it.
@@ -39,17 +34,6 @@ impl Ears {
             }
         }
     }
-}
-
-impl Observer for Ears {
-    fn say(&self, line: &str) {
-        self.0.lock().unwrap().push(line.into());
-    }
-
-    fn explain(&self, _: &str) {}
-    fn connected(&self, _: &Document) {}
-    fn measuring(&self, _: &str, _: usize, _: usize) {}
-    fn measured(&self, _: &Document) {}
 }
 
 /// A test of reads, and where an end of it is: on the emulated device, which both ends find in this process.

@@ -68,7 +68,10 @@ fn act(story: &Story, explanation: &mut Explanation, signalled: &AtomicBool) -> 
         match &audit.error {
             Some(error) if error.kind == Kind::Interrupted => return Err(error.clone()),
             // The story stands without it; what it would have shown is withheld.
-            Some(error) => explanation.miss("audits", &error.message),
+            Some(error) => {
+                let remedy = error.remedy.as_ref().map(|remedy| format!("; try: {remedy}"));
+                explanation.miss("audits", &format!("{}{}", error.message, remedy.unwrap_or_default()));
+            }
             None => explanation.audits.push(audit),
         }
     }

@@ -39,6 +39,10 @@ const SIZES: &str = "64,4k,64k,1M";
 /// Longest warm-up of a point.
 const WARM_UP: Duration = Duration::from_millis(50);
 
+/// How each path is audited: for a time, since a server with `--max-duration` takes no count of messages, and a shorter one
+/// than the scenes take.
+const AUDITED: &str = "-D 200ms --warm-up 50ms";
+
 impl Story {
     /// Of these options.
     ///
@@ -89,8 +93,8 @@ impl Story {
             audited
         };
         let audits = vec![
-            audit("system calls of a polling test, under strace", "-n 500"),
-            audit("system calls of a sleeping test, under strace", "-n 500 --events"),
+            audit("system calls of a polling test, under strace", AUDITED),
+            audit("system calls of a sleeping test, under strace", &format!("{AUDITED} --events")),
         ];
         Ok(Self { scenes, audits, timeout: args.timeout })
     }
@@ -113,4 +117,28 @@ fn ends(args: &ExplainArgs) -> Vec<OsString> {
         None => words.push("--loopback".into()),
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::tool::{self, Task};
+    use crate::plan::{self, Most, Site};
+    use crate::tool::test_command;
+
+    #[test]
+    fn a_server_that_takes_the_scenes_takes_the_audits() {
+        let words = ["verbmark", "explain", "h"].map(OsString::from);
+        let Task::Explain(args) = tool::parse(words).unwrap().task else { panic!("another task") };
+        let story = Story::new(&args).unwrap();
+        for planned in story.scenes.iter().chain(&story.audits) {
+            let (verb, shape) = test_command::named(planned.binary).unwrap();
+            let words = &planned.words[usize::from(planned.words[0] == planned.binary)..];
+            let plan =
+                plan::resolve(test_command::read(verb, shape, words).unwrap(), verb, shape, 0).unwrap();
+            let most = Most { duration: Some(Duration::from_secs(6)), ..Most::default() };
+            let admitted = plan.test.admit(None, &Site { most, ..plan.site });
+            assert!(admitted.is_ok(), "{}: {admitted:?}", planned.what);
+        }
+    }
 }
