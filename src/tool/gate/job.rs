@@ -274,7 +274,11 @@ fn take_turns(plan: &Plan, sitting: &mut Sitting<'_>, seed: u32) -> Result<()> {
     let order = order(seed.into(), last_look);
     let mut pairs = order.chunks(2);
     let tests = plan.tests.len();
-    sitting.say(&format!("{}, {first_look} to {last_look} pairs", counted(tests, "test")));
+    let pairs_shown = match first_look == last_look {
+        true => format!("{first_look} pairs"),
+        false => format!("{first_look} to {last_look} pairs"),
+    };
+    sitting.say(&format!("{}, {pairs_shown}", counted(tests, "test")));
     pairs.by_ref().take(first_look).try_for_each(|pair| sitting.round(pair, |_| true))?;
     if first_look == last_look {
         return Ok(());

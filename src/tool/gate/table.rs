@@ -48,7 +48,9 @@ pub fn render(gate: &Gate, width: Option<usize>) -> String {
     limited(itself.filter_map(words::unsuggested).collect()).iter().for_each(|line| say("note", line));
     let kept = gate.limits.iter().filter(|limit| limit.result.verdict == LimitVerdict::Pass);
     kept.for_each(|limit| say("limit", &words::limit(limit)));
-    limited(gate.series.iter().filter_map(open_line).collect()).iter().for_each(|line| say("open", line));
+    // A sitting that is only recorded leaves nothing open.
+    let judged = gate.series.iter().filter(|_| gate.form != Form::Record);
+    limited(judged.filter_map(open_line).collect()).iter().for_each(|line| say("open", line));
     if let Some(missing) = missing_sittings(gate) {
         say("advisory", &missing);
     }
