@@ -11,6 +11,7 @@ use crate::gate::family;
 use crate::report::Target;
 use crate::suite as binaries;
 
+mod asked;
 mod baseline;
 mod candidate;
 mod draft;
@@ -23,8 +24,8 @@ mod self_test;
 mod sitting;
 mod suite;
 mod table;
+mod typed;
 
-pub use plan::{Plan, PlannedTest};
 pub use suite::Suite;
 pub use table::render;
 
@@ -32,6 +33,7 @@ use baseline::{Baseline, Unfinished};
 use candidate::Candidate;
 use job::Job;
 use outputs::Outputs;
+use plan::Plan;
 use sitting::say;
 
 /// Gates, and gives the exit status.

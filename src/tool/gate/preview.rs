@@ -7,8 +7,8 @@ use std::path::Path;
 use super::baseline::Baseline;
 use super::candidate::Candidate;
 use super::counted;
-use super::draft::is_shell_name;
-use super::plan::{Plan, PlannedTest};
+use super::draft::PlannedTest;
+use super::plan::Plan;
 use crate::cli::tool::GateArgs;
 use crate::gate::Rule;
 use crate::gate::baseline::FEWEST_SITTINGS;
@@ -17,7 +17,7 @@ use crate::gate::sample::Runs;
 use crate::gate::series::Asked;
 use crate::report::text::{labelled, plain};
 use crate::result::Quantity;
-use crate::tool::sibling::{Invocation, beside_us};
+use crate::tool::sibling::Invocation;
 
 /// All of it, no line of text wider than `width` where words allow it; commands are as long as they are.
 pub fn preview(
@@ -121,20 +121,10 @@ fn times(count: usize) -> String {
     if count == 1 { "once".into() } else { format!("{count} times") }
 }
 
-/// A command as the document has it: assignments, the program by its path where one was given, and its words.
-pub fn command(invocation: &Invocation) -> Vec<String> {
-    let environment = invocation.environment.iter().map(|(name, value)| format!("{name}={value}"));
-    let name = invocation.name();
-    let is_ours = beside_us(&name).is_ok_and(|ours| ours == invocation.program);
-    let program = if is_ours { name.into_owned() } else { invocation.program.display().to_string() };
-    let words = invocation.words.iter().map(|word| word.to_string_lossy().into_owned());
-    environment.chain([program]).chain(words).collect()
-}
-
 /// A command to be pasted into a shell.
 fn line(invocation: &Invocation) -> String {
     // Other names than a shell's are no assignments to it.
-    let needs_env = !invocation.environment.keys().all(|name| is_shell_name(name));
+    let needs_env = !invocation.environment.keys().all(|name| Invocation::is_shell_name(name));
     let environment = invocation.environment.iter().map(|(name, value)| match needs_env {
         true => quoted(format!("{name}={value}").as_ref()),
         false => format!("{name}={}", quoted(value.as_ref())),
