@@ -27,7 +27,6 @@ mod table;
 mod typed;
 
 pub use suite::Suite;
-pub use table::render;
 
 use baseline::{Baseline, Unfinished};
 use candidate::Candidate;
@@ -126,3 +125,6 @@ fn create(directory: &Path) -> Result<PathBuf> {
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
+
+#[cfg(test)]
+mod tests;
