@@ -3,7 +3,6 @@
 //! GitHub drops a summary above 1 MiB, of all writers of a step together. So this is never above [`LARGEST`], and each
 //! section says how many rows it left out.
 
-use std::collections::HashSet;
 use std::fmt::Write;
 
 use super::series::{beyond_size, candidate};
@@ -39,8 +38,8 @@ pub fn to_string(gate: &Gate) -> String {
         LimitVerdict::Pass => 2,
     });
     section(&mut out, "Limits", LIMIT, limits.into_iter().map(limit_row));
-    section(&mut out, "Not measured alike", MISMATCH, mismatch_rows(&gate.mismatches));
-    section(&mut out, "Differences that may be", MISMATCH, mismatch_rows(&gate.differences));
+    section(&mut out, "Not measured alike", MISMATCH, gate.mismatches.iter().map(mismatch_row));
+    section(&mut out, "Differences that may be", MISMATCH, gate.differences.iter().map(mismatch_row));
     let notes = gate.notes.iter().map(|note| row([note.code.clone(), note.message.clone()]));
     section(&mut out, "Notes", &["code", "note"], notes);
     out
@@ -149,12 +148,6 @@ fn limit_row(limit: &LimitOutcome) -> String {
         words::limit_value(result.bound, &result.unit),
         outcome,
     ])
-}
-
-/// Several sittings that differ alike are one row.
-fn mismatch_rows(all: &[Mismatch]) -> impl Iterator<Item = String> {
-    let mut known = HashSet::new();
-    all.iter().map(mismatch_row).filter(move |row| known.insert(row.clone()))
 }
 
 fn mismatch_row(of: &Mismatch) -> String {

@@ -242,19 +242,8 @@ pub(super) fn limit_value(value: Option<f64>, unit: &str) -> String {
     }
 }
 
-/// Hard fields that differ, a line each, with the test. Several sittings that differ alike are told once.
-pub(super) fn mismatches<'a>(of: impl IntoIterator<Item = &'a Mismatch>) -> Vec<(&'a str, String)> {
-    let mut lines: Vec<(&str, String)> = Vec::new();
-    for one in of {
-        let line = (one.test.as_str(), mismatch(one));
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    }
-    lines
-}
-
-fn mismatch(of: &Mismatch) -> String {
+/// A hard field that differs, one line.
+pub(super) fn mismatch(of: &Mismatch) -> String {
     let end = of.end.map(|end| format!(" of the {end}")).unwrap_or_default();
     let allowed = if of.allowed { " (allowed)" } else { "" };
     format!("{} {}{end}: {} against {}{allowed}", of.test, of.field, values(&of.a), values(&of.b))

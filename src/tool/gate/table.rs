@@ -1,7 +1,5 @@
 //! What a person sees of a gate.
 
-use std::collections::HashSet;
-
 use super::counted;
 use crate::gate::baseline::FEWEST_SITTINGS;
 use crate::gate::compare::Mismatch;
@@ -34,12 +32,7 @@ pub fn render(gate: &Gate, width: Option<usize>) -> String {
     let (first, second) = if is_turns { ("A", "B") } else { ("the baseline", "the candidate") };
     let (made, found): (Vec<_>, Vec<_>) =
         gate.mismatches.iter().cloned().partition(|mismatch| mismatch.allowed);
-    // Several sittings may differ alike.
-    let fields = |of: &[Mismatch]| {
-        let mut known = HashSet::new();
-        let lines = between(of, first, second).into_iter();
-        limited(lines.filter(|line| known.insert(line.clone())).collect())
-    };
+    let fields = |of: &[Mismatch]| limited(between(of, first, second));
     fields(&made).iter().for_each(|line| say("differs", line));
     fields(&found).iter().for_each(|line| say("not comparable", line));
     fields(&gate.differences).iter().for_each(|line| say("note", line));

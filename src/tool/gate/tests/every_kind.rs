@@ -336,14 +336,6 @@ fn each_output_tells_of_each_kind() {
             }
         }
     }
-    // Sittings that differ alike are told once.
-    let mut alike = gate();
-    alike.mismatches.extend(gate().mismatches);
-    assert_eq!(self::outputs(&alike)[2], outputs[2]);
-    for (index, line) in [(0, "kernel is old"), (1, "| unlike | kernel | - | old"), (3, "kernel: old")] {
-        let (name, text) = &self::outputs(&alike)[index];
-        assert_eq!(text.matches(line).count(), 1, "{name}: {text}");
-    }
     // Once each: what failed is not told twice.
     assert_eq!(outputs[0].1.matches("failing p99:max=5us").count(), 1, "{}", outputs[0].1);
 }
