@@ -41,6 +41,11 @@ impl Verdict {
         Self::ALL.iter().find(|(_, verdict)| *verdict == self).map_or("", |(name, _)| name)
     }
 
+    /// A job fails for it, whether `strict` or not.
+    pub fn is_trouble(self) -> bool {
+        matches!(self, Verdict::Regression | Verdict::Invalid | Verdict::NotComparable)
+    }
+
     /// Exit status of a job that ends so: 0, 1 for a regression, 4, 5, and 3 for an inconclusive one that is `strict`.
     pub fn exit_status(self, strict: bool) -> u8 {
         match self {

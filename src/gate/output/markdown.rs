@@ -11,7 +11,6 @@ use crate::gate::compare::Mismatch;
 use crate::gate::document::{Gate, LimitOutcome, SelfTestSeries, Series, TestEntry, Trouble};
 use crate::gate::message::change;
 use crate::gate::verdict::Verdict;
-use crate::result::LimitVerdict;
 use crate::units::format_size;
 
 /// Most bytes of the text.
@@ -32,11 +31,7 @@ pub fn to_string(gate: &Gate) -> String {
     let series = worst_first(gate);
     section(&mut out, "Metrics", SERIES, series.iter().map(|series| series_row(series)));
     let mut limits: Vec<_> = gate.limits.iter().collect();
-    limits.sort_by_key(|limit| match limit.result.verdict {
-        LimitVerdict::Fail => 0,
-        LimitVerdict::NotEvaluated => 1,
-        LimitVerdict::Pass => 2,
-    });
+    limits.sort_by_key(|limit| limit.result.verdict.rank());
     section(&mut out, "Limits", LIMIT, limits.into_iter().map(limit_row));
     section(&mut out, "Not measured alike", MISMATCH, gate.mismatches.iter().map(mismatch_row));
     section(&mut out, "Differences that may be", MISMATCH, gate.differences.iter().map(mismatch_row));
@@ -86,11 +81,7 @@ fn worst_first(gate: &Gate) -> Vec<&Series> {
             Trouble::Limit(_) | Trouble::Test(_) => None,
         })
         .collect();
-    let is_trouble = |series: &Series| {
-        use Verdict::{Invalid, NotComparable, Regression};
-        let found = &series.judgement;
-        !found.advisory && matches!(found.verdict, Regression | Invalid | NotComparable)
-    };
+    let is_trouble = |series: &Series| !series.judgement.advisory && series.judgement.verdict.is_trouble();
     let mut rest: Vec<_> = gate.series.iter().filter(|series| !is_trouble(series)).collect();
     rest.sort_by_key(|series| {
         let found = &series.judgement;

@@ -84,7 +84,7 @@ fn undecided(gate: &Gate) -> Option<String> {
 /// Whether a series is advisory and would have failed the job otherwise.
 pub fn is_advisory_trouble(series: &Series) -> bool {
     let found = &series.judgement;
-    found.advisory && matches!(found.verdict, Verdict::Regression | Verdict::Invalid | Verdict::NotComparable)
+    found.advisory && found.verdict.is_trouble()
 }
 
 /// Outcomes of a limit, by name.

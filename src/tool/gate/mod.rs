@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::tool::GateArgs;
 use crate::error::{Error, Result};
-use crate::gate::Verdict;
 use crate::gate::baseline::FEWEST_SITTINGS;
 use crate::gate::document::{Form, Gate, Series};
 use crate::gate::family;
@@ -87,10 +86,8 @@ fn add_unless_worse(gate: &Gate, plan: &Plan, unfinished: Unfinished) -> Result<
     let worst = family::worst(verdicts).unwrap_or(gate.verdict);
     let refusal = match worst {
         _ if gate.error.is_some() => "it was not measured to its end".to_owned(),
-        Verdict::Regression | Verdict::Invalid | Verdict::NotComparable => format!("the verdict is {worst}"),
-        Verdict::Inconclusive | Verdict::Improved | Verdict::Pass => {
-            return add(&gate.started_at, unfinished);
-        }
+        _ if worst.is_trouble() => format!("the verdict is {worst}"),
+        _ => return add(&gate.started_at, unfinished),
     };
     let alone =
         if gate.form == Form::Sittings { "; --record without --baseline adds it whatever it is" } else { "" };
