@@ -10,7 +10,7 @@ use crate::gate::rule::percent;
 use crate::gate::sample::Met;
 use crate::gate::verdict::Verdict;
 use crate::result::{LimitVerdict, Quantity, Status};
-use crate::units::format_size;
+use crate::units::{counted, format_size};
 
 /// Values of a field that are shown.
 const MOST_VALUES: usize = 3;
@@ -108,11 +108,6 @@ fn counts<T: PartialEq + Copy, const N: usize>(
 fn listed(counts: impl IntoIterator<Item = (usize, String)>) -> String {
     let said: Vec<_> = counts.into_iter().map(|(count, name)| format!("{count} {name}")).collect();
     said.join(", ")
-}
-
-/// `1 test`, `2 tests`.
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Rounds of a self-test by verdict: `1 regression, 4 pass`.

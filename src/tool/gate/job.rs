@@ -16,13 +16,14 @@ use crate::gate::sample::{Met, Runs};
 use crate::gate::series::Gathered;
 use crate::gate::{Arm, Verdict, order};
 use crate::suite as binaries;
+use crate::units::counted;
 
 use super::baseline::Baseline;
 use super::candidate::Candidate;
 use super::draft::PlannedTest;
 use super::plan::Plan;
+use super::self_test;
 use super::sitting::{Sitting, say};
-use super::{counted, self_test};
 
 /// What is done, and with what.
 pub struct Job<'a> {

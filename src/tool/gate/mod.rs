@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::tool::GateArgs;
 use crate::error::{Error, Result};
-use crate::gate::baseline::FEWEST_SITTINGS;
+use crate::gate::baseline::more_sittings;
 use crate::gate::document::{Form, Gate, Series};
 use crate::gate::family;
 use crate::report::Target;
 use crate::suite as binaries;
+use crate::units::counted;
 
 mod asked;
 mod baseline;
@@ -97,9 +98,7 @@ fn add_unless_worse(gate: &Gate, plan: &Plan, unfinished: Unfinished) -> Result<
 
 fn add(started_at: &str, unfinished: Unfinished) -> Result<()> {
     let (place, count) = unfinished.add(started_at)?;
-    let missing = FEWEST_SITTINGS.saturating_sub(count);
-    let more =
-        if missing > 0 { format!("; {missing} more for a verdict that decides") } else { String::new() };
+    let more = more_sittings(count).map(|more| format!("; {more}")).unwrap_or_default();
     say(&format!("recorded {}: {}{more}", place.display(), counted(count, "sitting")));
     Ok(())
 }
@@ -116,11 +115,6 @@ fn create(directory: &Path) -> Result<PathBuf> {
         Some(document) => Err(Error::usage(format!("cannot keep documents beside {}", document.display()))
             .with_remedy("name a directory for this gate alone, which need not exist yet")),
     }
-}
-
-/// `1 test`, `2 tests`.
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

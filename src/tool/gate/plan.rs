@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::asked::of_measured;
-use super::counted;
 use super::draft::{Drafts, PlannedTest};
 use super::options;
 use super::suite::{self, Suite};
@@ -18,6 +17,7 @@ use crate::gate::series::{Asked, POINTS};
 use crate::result::{Notice, Quantity};
 use crate::tool::compare::check_fields;
 use crate::tool::sibling::Invocation;
+use crate::units::counted;
 
 /// Everything that a gate was asked to do.
 #[derive(Debug, Clone)]

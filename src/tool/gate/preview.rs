@@ -6,18 +6,18 @@ use std::path::Path;
 
 use super::baseline::Baseline;
 use super::candidate::Candidate;
-use super::counted;
 use super::draft::PlannedTest;
 use super::plan::Plan;
 use crate::cli::tool::GateArgs;
 use crate::gate::Rule;
-use crate::gate::baseline::FEWEST_SITTINGS;
+use crate::gate::baseline::more_sittings;
 use crate::gate::document::Form;
 use crate::gate::sample::Runs;
 use crate::gate::series::Asked;
 use crate::report::text::{labelled, plain};
 use crate::result::Quantity;
 use crate::tool::sibling::Invocation;
+use crate::units::counted;
 
 /// All of it, no line of text wider than `width` where words allow it; commands are as long as they are.
 pub fn preview(
@@ -38,11 +38,7 @@ pub fn preview(
     say("runs", &runs(args, plan, candidate));
     if let Some(directory) = &args.arms.baseline {
         let stored = baseline.sittings.len();
-        let missing = FEWEST_SITTINGS.saturating_sub(stored);
-        let more = match missing {
-            0 => String::new(),
-            _ => format!("; {missing} more for a verdict that decides"),
-        };
+        let more = more_sittings(stored).map(|more| format!("; {more}")).unwrap_or_default();
         let stored = counted(stored, "stored sitting");
         say("against", &format!("{stored} of {}{more}", directory.display()));
     }

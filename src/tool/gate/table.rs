@@ -1,7 +1,6 @@
 //! What a person sees of a gate.
 
-use super::counted;
-use crate::gate::baseline::FEWEST_SITTINGS;
+use crate::gate::baseline::more_sittings;
 use crate::gate::compare::Mismatch;
 use crate::gate::document::{ArmRecord, Form, Gate, SelfTestSeries, Series, Trouble};
 use crate::gate::output::words::{self, share};
@@ -9,7 +8,7 @@ use crate::gate::{Arm, Code, Verdict};
 use crate::report::text::{columns, labelled, plain, wrap};
 use crate::result::LimitVerdict;
 use crate::tool::compare::{between, limited, percent};
-use crate::units::format_size;
+use crate::units::{counted, format_size};
 
 /// The whole of it, no line of text wider than `width` where words allow it. Rows are as wide as they are.
 pub fn render(gate: &Gate, width: Option<usize>) -> String {
@@ -139,9 +138,8 @@ fn open_line(series: &Series) -> Option<String> {
 /// Said once for all of them.
 fn missing_sittings(gate: &Gate) -> Option<String> {
     let sittings = gate.series.iter().filter_map(|series| series.judgement.sittings).min()?;
-    let missing = FEWEST_SITTINGS.checked_sub(sittings).filter(|missing| *missing > 0)?;
-    let stored = counted(sittings, "stored sitting");
-    Some(format!("{stored}: record {missing} more, with --record, for a verdict that decides"))
+    let more = more_sittings(sittings)?;
+    Some(format!("{}: record {more}, with --record", counted(sittings, "stored sitting")))
 }
 
 /// How the metrics behaved where nothing changed, and what follows for a suite.
