@@ -1,4 +1,4 @@
-//! What a gate would do, for who asks before it runs: commands as a shell takes them, and what each is held to.
+//! What a gate would do, for who asks before it runs: commands as bash takes them, and what each is held to.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -117,7 +117,7 @@ fn times(count: usize) -> String {
     if count == 1 { "once".into() } else { format!("{count} times") }
 }
 
-/// A command to be pasted into a shell.
+/// A command to be pasted into bash.
 fn line(invocation: &Invocation) -> String {
     // Other names than a shell's are no assignments to it.
     let needs_env = !invocation.environment.keys().all(|name| Invocation::is_shell_name(name));
@@ -131,7 +131,8 @@ fn line(invocation: &Invocation) -> String {
     all.collect::<Vec<_>>().join(" ")
 }
 
-/// A word as a shell takes it. What a terminal would obey, or show as something else, is written in octal.
+/// A word as bash takes it, and any shell where it is plain ASCII. What a terminal would obey, or show as something else, is
+/// written in octal, which `sh` may not know.
 fn quoted(word: &OsStr) -> String {
     let bytes = word.as_bytes();
     match word.to_str().filter(|_| bytes.iter().all(|byte| matches!(byte, b' '..=b'~'))) {
@@ -154,7 +155,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_line_does_in_a_shell_what_the_gate_does() {
+    fn a_line_does_in_bash_what_the_gate_does() {
         let values = ["a b", "it's", "$HOME", "plain", "", "\u{fc}\n\x1b[31m", "back\\slash", "*"];
         for name in ["VALUE", "NO.SHELL-NAME"] {
             for value in values {
