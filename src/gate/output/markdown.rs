@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::series::{beyond_size, candidate};
-use super::words::{self, LIMITS, is_printable};
+use super::words::{self, is_printable};
 use crate::gate::compare::Mismatch;
 use crate::gate::document::{Gate, LimitOutcome, SelfTestSeries, Series, TestEntry, Trouble};
 use crate::gate::message::change;
@@ -125,7 +125,7 @@ fn series_row(series: &Series) -> String {
 
 fn limit_row(limit: &LimitOutcome) -> String {
     let result = &limit.result;
-    let outcome = LIMITS.iter().find(|(_, verdict)| *verdict == result.verdict).map_or("", |(name, _)| name);
+    let outcome = words::outcome(result.verdict);
     let outcome = match (&result.reason, result.by_percent) {
         (Some(reason), _) => format!("{outcome}: {reason}"),
         (None, Some(_)) => format!("{outcome}, {}", words::beside_bound(limit)),

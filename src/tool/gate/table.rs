@@ -122,7 +122,7 @@ fn rows(of_test: &[Series]) -> String {
 
 fn verdict(series: &Series) -> String {
     let advisory = if series.judgement.advisory { ", advisory" } else { "" };
-    format!("{}{advisory}", series.judgement.verdict.to_string().to_lowercase())
+    format!("{}{advisory}", words::found(series.judgement.verdict))
 }
 
 /// Why a metric is neither better nor worse nor the same.
