@@ -265,6 +265,10 @@ def check_metrics(checks, path, gate):
             of_verdict = labels | {"advisory": str(series["advisory"]).lower(), "verdict": series["verdict"]}
             found = samples.get(("verbmark_gate_series_verdict", tuple(sorted(of_verdict.items()))))
             checks.equal(found, 1, f"{path}: {name}: verdict of {labels}")
+        for limit in gate["limits"]:
+            labels = {"test": printable(limit["test"], "\n"), "point": limit["point"] or "", "limit": limit["limit"]}
+            found = samples.get(("verbmark_gate_limit_verdict", tuple(sorted((labels | {"verdict": limit["verdict"]}).items()))))
+            checks.equal(found, 1, f"{path}: {name}: verdict of {labels}")
         holds = [dict(key[1])["verdict"] for key, value in samples.items() if key[0] == "verbmark_gate_verdict" and value == 1]
         was_judged = gate["status"] in ("ok", "invalid") or gate["series"] or gate["limits"]
         checks.equal(holds, [gate["verdict"]] if was_judged else [], f"{path}: {name}: verdict")

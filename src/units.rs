@@ -1,7 +1,12 @@
-//! Sizes, durations and rates: read from the command line, written in tables. One place for both, so that what is
+//! Sizes, durations, rates and counts: read from the command line, written in tables. One place for both, so that what is
 //! printed can be typed again.
 
 use std::time::Duration;
+
+/// `1 test`, `2 tests`.
+pub fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
 
 /// Parses a size in bytes: `64`, `64k`, `64K`, `64KiB`, `1M`, `1G`. Prefixes are binary.
 ///

@@ -46,7 +46,8 @@ impl Machine {
     /// The logarithm of a run's value, around 0.
     fn run(&mut self) -> f64 {
         self.drift += self.trend + self.step * self.random.normal();
-        let slow = if self.random.uniform() < self.slow { 4.0 * self.random.exponential() } else { 0.0 };
+        let slow =
+            if self.random.uniform() < self.slow { -4.0 * (1.0 - self.random.uniform()).ln() } else { 0.0 };
         self.scatter * (self.random.normal() + self.drift + slow)
     }
 

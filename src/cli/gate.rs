@@ -123,7 +123,7 @@ pub struct GateMeasuring {
     #[arg(long, value_name = "DIR", conflicts_with = "record")]
     pub keep: Option<PathBuf>,
 
-    /// Say what would be run and held to what, and run nothing: commands as a shell takes them
+    /// Say what would be run and held to what, and run nothing: commands as bash takes them
     #[arg(long)]
     pub dry_run: bool,
 }

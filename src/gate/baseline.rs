@@ -12,10 +12,17 @@ use crate::gate::rule::{Rule, check, decide, described, judge, logarithms};
 use crate::gate::shift::{Shift, median};
 use crate::gate::student;
 use crate::gate::verdict::{Code, Judgement};
+use crate::units::counted;
 
 /// Sittings without which a verdict is advisory. The interval of 99 % is 11.5 deviations either way with three of them,
 /// 5.0 with five, 3.7 with eight, and never below 2.6.
 pub const FEWEST_SITTINGS: usize = 8;
+
+/// How many more than `stored` it takes, in words; `None` where there are enough.
+pub fn more_sittings(stored: usize) -> Option<String> {
+    let missing = FEWEST_SITTINGS.checked_sub(stored).filter(|missing| *missing > 0)?;
+    Some(format!("{missing} more for a verdict that decides"))
+}
 
 /// Sittings that are looked at for how many would do.
 const MOST_SITTINGS: usize = 100;
@@ -75,12 +82,10 @@ pub fn judge_sitting(rule: &Rule, sittings: &[Vec<f64>], new: &[f64]) -> Result<
         }
     };
     found.sittings = Some(sittings.len());
-    if sittings.len() < FEWEST_SITTINGS {
+    if let Some(more) = more_sittings(sittings.len()) {
         found.advisory = true;
-        let missing = FEWEST_SITTINGS - sittings.len();
-        let message =
-            format!("{} stored sittings: record {missing} more for a verdict that decides", sittings.len());
-        found.because(Code::TooFewSittings, message);
+        let stored = counted(sittings.len(), "stored sitting");
+        found.because(Code::TooFewSittings, format!("{stored}: record {more}"));
     }
     Ok(found)
 }

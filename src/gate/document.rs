@@ -314,21 +314,17 @@ impl Gate {
     /// What a job fails for, the worst first: regressions by how far they are, failed limits, tests that could not be
     /// measured, then what could not be judged.
     pub fn troubles(&self) -> Vec<Trouble<'_>> {
-        let of_series = self.series.iter().filter(|series| !series.judgement.advisory);
-        let of_series = of_series.filter_map(|series| {
+        let is_trouble = |found: &Judgement| !found.advisory && found.verdict.is_trouble();
+        let of_series = self.series.iter().filter(|series| is_trouble(&series.judgement)).map(|series| {
             let rank = match series.judgement.verdict {
                 Verdict::Regression => 0,
                 Verdict::Invalid => 2,
-                Verdict::NotComparable => 3,
-                Verdict::Inconclusive | Verdict::Improved | Verdict::Pass => return None,
+                _ => 3,
             };
-            Some((rank, Trouble::Series(series)))
+            (rank, Trouble::Series(series))
         });
-        let of_limits = self.limits.iter().filter_map(|limit| match limit.result.verdict {
-            LimitVerdict::Pass => None,
-            LimitVerdict::Fail => Some((1, Trouble::Limit(limit))),
-            LimitVerdict::NotEvaluated => Some((2, Trouble::Limit(limit))),
-        });
+        let of_limits = self.limits.iter().filter(|limit| limit.result.verdict != LimitVerdict::Pass);
+        let of_limits = of_limits.map(|limit| (1 + limit.result.verdict.rank(), Trouble::Limit(limit)));
         let of_tests = self.tests.iter().filter(|test| test.error.is_some());
         let of_tests = of_tests.map(|test| (2, Trouble::Test(test)));
         let mut troubles: Vec<_> = of_series.chain(of_limits).chain(of_tests).collect();

@@ -193,6 +193,9 @@ fn variation(values: &[f64]) -> f64 {
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0)).sqrt() / mean
 }
 
+/// By how much logarithms of the same ratio may differ: 0.9 is 900 to 1000, and 9 to 10. Values that tie lie on a bound.
+const ROUNDING: f64 = 1e-9;
+
 /// Decides by the intervals of a shift of logarithms and of the values themselves, which both have ends. `deviations` is
 /// half the width of the first in standard deviations of its estimate.
 pub(in crate::gate) fn decide(
@@ -207,11 +210,11 @@ pub(in crate::gate) fn decide(
         shifts.map(|shift| if rule.metric.class().higher_is_worse() { shift } else { shift.reversed() });
     let [Some((low, high)), Some((least, most))] = worse.map(|shift| shift.bounds) else { return };
     let tolerated = rule.worse_by(-rule.tolerance)..=rule.worse_by(rule.tolerance);
-    let worsened = low > *tolerated.end();
-    let bettered = high < *tolerated.start();
+    let worsened = low > *tolerated.end() + ROUNDING;
+    let bettered = high < *tolerated.start() - ROUNDING;
     let improved = bettered && most < -rule.floor;
     let regression = worsened && least > rule.floor;
-    let ruled_out = high < rule.worse_by(rule.must_detect) || most < rule.floor;
+    let ruled_out = high < rule.worse_by(rule.must_detect) - ROUNDING || most < rule.floor;
     let open = !last && (regression || ruled_out && !tolerated.contains(&worse[0].estimate));
     found.verdict = match () {
         () if improved => Verdict::Improved,

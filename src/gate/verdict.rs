@@ -41,9 +41,9 @@ impl Verdict {
         Self::ALL.iter().find(|(_, verdict)| *verdict == self).map_or("", |(name, _)| name)
     }
 
-    /// It fails a job.
+    /// A job fails for it, whether `strict` or not.
     pub fn is_trouble(self) -> bool {
-        matches!(self, Self::Regression | Self::Invalid | Self::NotComparable)
+        matches!(self, Verdict::Regression | Verdict::Invalid | Verdict::NotComparable)
     }
 
     /// Exit status of a job that ends so: 0, 1 for a regression, 4, 5, and 3 for an inconclusive one that is `strict`.

@@ -34,3 +34,29 @@ pub enum LimitVerdict {
     /// Nothing can be said, and so it has not passed.
     NotEvaluated,
 }
+
+impl LimitVerdict {
+    /// Every outcome and its name in documents, the worst first.
+    pub const ALL: [(&str, Self); 3] =
+        [("fail", Self::Fail), ("not_evaluated", Self::NotEvaluated), ("pass", Self::Pass)];
+
+    /// Its place among them: 0 for the worst.
+    pub fn rank(self) -> usize {
+        Self::ALL.iter().position(|(_, verdict)| *verdict == self).unwrap_or(Self::ALL.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_named_as_documents_name_it_and_the_worst_is_first() {
+        for (name, verdict) in LimitVerdict::ALL {
+            assert_eq!(serde_json::to_string(&verdict).unwrap(), format!("\"{name}\""));
+        }
+        let [failed, unjudged, passed] =
+            [LimitVerdict::Fail, LimitVerdict::NotEvaluated, LimitVerdict::Pass].map(LimitVerdict::rank);
+        assert!(failed < unjudged && unjudged < passed);
+    }
+}

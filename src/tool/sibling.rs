@@ -42,8 +42,26 @@ pub fn beside_us(name: &str) -> Result<PathBuf> {
         .with_remedy("install all binaries of the suite in one directory"))
 }
 
+/// A binary of a directory, or of this build where none is named.
+///
+/// # Errors
+/// Usage: it is not there, or cannot be run.
+pub fn program(directory: Option<&Path>, binary: &str) -> Result<PathBuf> {
+    let Some(directory) = directory else { return beside_us(binary) };
+    let shown = directory.display();
+    let program = directory.join(binary);
+    let cause = match () {
+        () if is_executable(&program) => return Ok(program),
+        () if !directory.exists() => format!("there is no directory {shown}, and so no {binary} in it"),
+        () if !directory.is_dir() => format!("{shown} is no directory"),
+        () if !program.exists() => format!("there is no {binary} in {shown}"),
+        () => format!("{} is no program that can be run", program.display()),
+    };
+    Err(Error::usage(cause).with_remedy("name a directory, as seen from here, with the binaries of a build"))
+}
+
 /// There is such a file, and this user may run it.
-pub fn is_executable(program: &Path) -> bool {
+fn is_executable(program: &Path) -> bool {
     program.is_file() && access(program, AccessFlags::X_OK).is_ok()
 }
 
@@ -62,6 +80,23 @@ impl Invocation {
     /// The binary as a person types it: where it lies on this machine is nothing for a document.
     pub fn name(&self) -> Cow<'_, str> {
         self.program.file_name().unwrap_or_default().to_string_lossy()
+    }
+
+    /// The command as a document has it: assignments, the program by its path where it is another build's, and its words.
+    pub fn command(&self) -> Vec<String> {
+        let environment = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
+        let name = self.name();
+        let is_ours = beside_us(&name).is_ok_and(|ours| ours == self.program);
+        let program = if is_ours { name.into_owned() } else { self.program.display().to_string() };
+        let words = self.words.iter().map(|word| word.to_string_lossy().into_owned());
+        environment.chain([program]).chain(words).collect()
+    }
+
+    /// Before a command a shell takes an assignment to this name; to others it does not.
+    pub fn is_shell_name(name: &str) -> bool {
+        let mut characters = name.chars();
+        characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+            && characters.all(|character| character.is_ascii_alphanumeric() || character == '_')
     }
 }
 

@@ -3,7 +3,7 @@
 //! GitHub keeps ten errors and ten warnings of a step, so the worst come first and the last says how many more there are.
 //! Escaping is that of `actions/toolkit`, which the runner undoes: in text `%`, CR and LF, in a property `:` and `,` too.
 
-use super::words::{ended, error, headline, limit, mismatches, printable, test};
+use super::words::{ended, error, headline, limit, mismatch, printable, test};
 use crate::gate::document::{Gate, Trouble};
 use crate::gate::verdict::Verdict;
 
@@ -39,8 +39,7 @@ pub fn to_string(gate: &Gate) -> String {
 fn errors(gate: &Gate) -> Vec<Annotation> {
     let failed = gate.error.iter().map(|cause| Annotation::new("verbmark gate failed", error(cause)));
     let differing = gate.mismatches.iter().filter(|mismatch| !mismatch.allowed);
-    let differing = mismatches(differing).into_iter();
-    let differing = differing.map(|(test, line)| Annotation::new(format!("NOT COMPARABLE {test}"), line));
+    let differing = differing.map(|of| Annotation::new(format!("NOT COMPARABLE {}", of.test), mismatch(of)));
     let troubles = gate.troubles().into_iter().map(|trouble| match trouble {
         Trouble::Series(series) => {
             let found = &series.judgement;

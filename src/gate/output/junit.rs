@@ -100,7 +100,7 @@ fn gate_case(gate: &Gate) -> Case {
         Some(error) => ("broken_off", format!("{}: {}", words::headline(gate), words::error(error))),
         None => (words::verdict(gate).map_or("", Verdict::name), words::headline(gate)),
     };
-    let mismatches = words::mismatches(&gate.mismatches).into_iter().map(|(_, line)| line);
+    let mismatches = gate.mismatches.iter().map(words::mismatch);
     let notes = gate.notes.iter().map(|note| format!("{}: {}", note.code, note.message));
     let details: Vec<_> = std::iter::once(message.clone()).chain(mismatches).chain(notes).collect();
     Case {

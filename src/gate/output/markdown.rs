@@ -3,16 +3,14 @@
 //! GitHub drops a summary above 1 MiB, of all writers of a step together. So this is never above [`LARGEST`], and each
 //! section says how many rows it left out.
 
-use std::collections::HashSet;
 use std::fmt::Write;
 
 use super::series::{beyond_size, candidate};
-use super::words::{self, LIMITS, is_printable};
+use super::words::{self, is_printable};
 use crate::gate::compare::Mismatch;
 use crate::gate::document::{Gate, LimitOutcome, SelfTestSeries, Series, TestEntry, Trouble};
 use crate::gate::message::change;
 use crate::gate::verdict::Verdict;
-use crate::result::LimitVerdict;
 use crate::units::format_size;
 
 /// Most bytes of the text.
@@ -33,14 +31,10 @@ pub fn to_string(gate: &Gate) -> String {
     let series = worst_first(gate);
     section(&mut out, "Metrics", SERIES, series.iter().map(|series| series_row(series)));
     let mut limits: Vec<_> = gate.limits.iter().collect();
-    limits.sort_by_key(|limit| match limit.result.verdict {
-        LimitVerdict::Fail => 0,
-        LimitVerdict::NotEvaluated => 1,
-        LimitVerdict::Pass => 2,
-    });
+    limits.sort_by_key(|limit| limit.result.verdict.rank());
     section(&mut out, "Limits", LIMIT, limits.into_iter().map(limit_row));
-    section(&mut out, "Not measured alike", MISMATCH, mismatch_rows(&gate.mismatches));
-    section(&mut out, "Differences that may be", MISMATCH, mismatch_rows(&gate.differences));
+    section(&mut out, "Not measured alike", MISMATCH, gate.mismatches.iter().map(mismatch_row));
+    section(&mut out, "Differences that may be", MISMATCH, gate.differences.iter().map(mismatch_row));
     let notes = gate.notes.iter().map(|note| row([note.code.clone(), note.message.clone()]));
     section(&mut out, "Notes", &["code", "note"], notes);
     out
@@ -87,11 +81,7 @@ fn worst_first(gate: &Gate) -> Vec<&Series> {
             Trouble::Limit(_) | Trouble::Test(_) => None,
         })
         .collect();
-    let is_trouble = |series: &Series| {
-        use Verdict::{Invalid, NotComparable, Regression};
-        let found = &series.judgement;
-        !found.advisory && matches!(found.verdict, Regression | Invalid | NotComparable)
-    };
+    let is_trouble = |series: &Series| !series.judgement.advisory && series.judgement.verdict.is_trouble();
     let mut rest: Vec<_> = gate.series.iter().filter(|series| !is_trouble(series)).collect();
     rest.sort_by_key(|series| {
         let found = &series.judgement;
@@ -135,7 +125,7 @@ fn series_row(series: &Series) -> String {
 
 fn limit_row(limit: &LimitOutcome) -> String {
     let result = &limit.result;
-    let outcome = LIMITS.iter().find(|(_, verdict)| *verdict == result.verdict).map_or("", |(name, _)| name);
+    let outcome = words::outcome(result.verdict);
     let outcome = match (&result.reason, result.by_percent) {
         (Some(reason), _) => format!("{outcome}: {reason}"),
         (None, Some(_)) => format!("{outcome}, {}", words::beside_bound(limit)),
@@ -149,12 +139,6 @@ fn limit_row(limit: &LimitOutcome) -> String {
         words::limit_value(result.bound, &result.unit),
         outcome,
     ])
-}
-
-/// Several sittings that differ alike are one row.
-fn mismatch_rows(all: &[Mismatch]) -> impl Iterator<Item = String> {
-    let mut known = HashSet::new();
-    all.iter().map(mismatch_row).filter(move |row| known.insert(row.clone()))
 }
 
 fn mismatch_row(of: &Mismatch) -> String {

@@ -24,4 +24,4 @@ mod series;
 pub mod words;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -9,11 +9,11 @@ use std::fmt::Write;
 use std::time::UNIX_EPOCH;
 
 use super::series::candidate;
-use super::words::{self, LIMITS, is_printable};
+use super::words::{self, is_printable};
 use crate::gate::document::{Gate, SelfTestSeries, Series};
 use crate::gate::metric::Class;
 use crate::gate::verdict::Verdict;
-use crate::result::{Direction, Quantity, Status, Wait};
+use crate::result::{Direction, LimitVerdict, Quantity, Status, Wait};
 
 /// Names and values of labels.
 type Labels = Vec<(&'static str, String)>;
@@ -109,7 +109,7 @@ fn verdicts(out: &mut String, gate: &Gate) {
         let point = limit.result.point.clone().unwrap_or_default();
         let labels =
             vec![("test", limit.test.clone()), ("point", point), ("limit", limit.result.limit.clone())];
-        states(&labels, "verdict", LIMITS, limit.result.verdict)
+        states(&labels, "verdict", LimitVerdict::ALL, limit.result.verdict)
     });
     family(out, "verbmark_gate_limit_verdict", "1 for the outcome of a limit at a point.", limits);
     let whole = words::verdict(gate).map(|verdict| states(&Labels::new(), "verdict", Verdict::ALL, verdict));
@@ -133,17 +133,14 @@ fn circumstances(out: &mut String, gate: &Gate) {
     let mismatches = gate.mismatches.iter().map(|of| {
         let end = of.end.unwrap_or_default().to_owned();
         let allowed = of.allowed.to_string();
-        vec![("test", of.test.clone()), ("field", of.field.clone()), ("end", end), ("allowed", allowed)]
+        let field = ("field", of.field.clone());
+        (vec![("test", of.test.clone()), field, ("end", end), ("allowed", allowed)], 1.0)
     });
-    family(out, "verbmark_gate_mismatch", "1 for a field in which the arms differ.", present(mismatches));
-    let notes = gate.notes.iter().map(|note| vec![("code", note.code.clone())]);
-    family(out, "verbmark_gate_note", "1 for what a reader should know.", present(notes));
-}
-
-/// A sample of 1 for each, once: several sittings may differ in one field.
-fn present(all: impl Iterator<Item = Labels>) -> Vec<(Labels, f64)> {
-    let distinct: BTreeSet<Labels> = all.collect();
-    distinct.into_iter().map(|labels| (labels, 1.0)).collect()
+    family(out, "verbmark_gate_mismatch", "1 for a field in which the arms differ.", mismatches);
+    // Several notes may be of one code.
+    let codes: BTreeSet<&str> = gate.notes.iter().map(|note| note.code.as_str()).collect();
+    let notes = codes.into_iter().map(|code| (vec![("code", code.to_owned())], 1.0));
+    family(out, "verbmark_gate_note", "1 for what a reader should know.", notes);
 }
 
 /// How metrics behaved where nothing changed.
@@ -182,7 +179,7 @@ fn states<T: PartialEq + Copy, const N: usize>(
 ) -> Vec<(Labels, f64)> {
     let of = |(name, state): (&str, T)| {
         let mut labels = labels.clone();
-        labels.push((label, name.replace(' ', "_")));
+        labels.push((label, name.into()));
         (labels, f64::from(u8::from(state == holds)))
     };
     all.into_iter().map(of).collect()

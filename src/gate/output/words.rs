@@ -10,7 +10,7 @@ use crate::gate::rule::percent;
 use crate::gate::sample::Met;
 use crate::gate::verdict::Verdict;
 use crate::result::{LimitVerdict, Quantity, Status};
-use crate::units::format_size;
+use crate::units::{counted, format_size};
 
 /// Values of a field that are shown.
 const MOST_VALUES: usize = 3;
@@ -21,31 +21,40 @@ pub fn headline(gate: &Gate) -> String {
     let series = gate.series.iter().map(|series| &series.judgement);
     let [deciding, advisory] =
         [false, true].map(|is| series.clone().filter(move |of| of.advisory == is).map(|of| of.verdict));
-    let verdicts = WORST_FIRST.map(|verdict| (verdict.name(), verdict));
+    let verdicts = WORST_FIRST.map(|verdict| (verdict, found(verdict)));
     let advisory =
-        counts(verdicts, advisory).into_iter().map(|(count, name)| (count, format!("advisory {name}")));
-    let metrics = listed(counts(verdicts, deciding).into_iter().chain(advisory));
-    let limits = listed(counts(LIMITS, gate.limits.iter().map(|limit| limit.result.verdict)));
+        counts(&verdicts, advisory).into_iter().map(|(count, name)| (count, format!("advisory {name}")));
+    let metrics = listed(counts(&verdicts, deciding).into_iter().chain(advisory));
+    let outcomes = LimitVerdict::ALL.map(|(_, verdict)| (verdict, outcome(verdict).to_owned()));
+    let limits = listed(counts(&outcomes, gate.limits.iter().map(|limit| limit.result.verdict)));
     let spoilt = gate.tests.iter().filter(|test| test.error.is_some()).count();
     let rounds = gate.self_test.as_ref().map(|of| format!("{} against itself", counted(of.rounds, "round")));
     let parts: Vec<_> = [
         rounds,
-        (!metrics.is_empty()).then(|| format!("{} ({metrics})", counted(gate.series.len(), "metric"))),
+        (!metrics.is_empty()).then(|| match gate.form {
+            Form::Record => counted(gate.series.len(), "metric"),
+            _ => format!("{} ({metrics})", counted(gate.series.len(), "metric")),
+        }),
         (!limits.is_empty()).then(|| format!("{} ({limits})", counted(gate.limits.len(), "limit"))),
         (spoilt > 0).then(|| format!("{} not measured to the end", counted(spoilt, "test"))),
     ]
     .into_iter()
     .flatten()
     .collect();
-    let found = if parts.is_empty() { "nothing was judged".into() } else { parts.join(", ") };
-    let why = undecided(gate).map(|why| format!("; {why}")).unwrap_or_default();
-    format!("{}, exit status {}: {found}{why}", ended(gate), gate.exit_status)
+    let what = if parts.is_empty() { "nothing was judged".into() } else { parts.join(", ") };
+    let why = undecided(gate)
+        .filter(|_| gate.form != Form::Record)
+        .map(|why| format!("; {why}"))
+        .unwrap_or_default();
+    format!("{}, exit status {}: {what}{why}", ended(gate), gate.exit_status)
 }
 
 /// The verdict in capitals, or how the gate broke off.
-pub fn ended(gate: &Gate) -> String {
+pub(super) fn ended(gate: &Gate) -> String {
     match gate.status {
         Status::Failed => "FAILED".into(),
+        // Its limits are held, or there are none.
+        Status::Ok if gate.form == Form::Record && gate.verdict == Verdict::Inconclusive => "RECORDED".into(),
         Status::Interrupted => "INTERRUPTED".into(),
         Status::Ok | Status::Invalid => gate.verdict.to_string(),
     }
@@ -84,25 +93,28 @@ fn undecided(gate: &Gate) -> Option<String> {
 /// Whether a series is advisory and would have failed the job otherwise.
 pub fn is_advisory_trouble(series: &Series) -> bool {
     let found = &series.judgement;
-    found.advisory && matches!(found.verdict, Verdict::Regression | Verdict::Invalid | Verdict::NotComparable)
+    found.advisory && found.verdict.is_trouble()
 }
 
-/// Outcomes of a limit, by name.
-pub(super) const LIMITS: [(&str, LimitVerdict); 3] = [
-    ("passed", LimitVerdict::Pass),
-    ("failed", LimitVerdict::Fail),
-    ("not evaluated", LimitVerdict::NotEvaluated),
-];
+/// What was found of a metric.
+pub fn found(verdict: Verdict) -> String {
+    verdict.name().replace('_', " ")
+}
 
-/// How many there are of each, without those of which there is none.
-fn counts<T: PartialEq + Copy, const N: usize>(
-    names: [(&str, T); N],
-    found: impl Iterator<Item = T>,
-) -> Vec<(usize, String)> {
-    let found: Vec<T> = found.collect();
-    let count = |of: T| found.iter().filter(|value| **value == of).count();
-    let all = names.iter().map(|&(name, of)| (count(of), name.replace('_', " ")));
-    all.filter(|(count, _)| *count > 0).collect()
+/// What became of a limit.
+pub(super) fn outcome(verdict: LimitVerdict) -> &'static str {
+    match verdict {
+        LimitVerdict::Pass => "passed",
+        LimitVerdict::Fail => "failed",
+        LimitVerdict::NotEvaluated => "not evaluated",
+    }
+}
+
+/// How many there are of each, in words, without those of which there is none.
+fn counts<T: PartialEq>(all: &[(T, String)], met: impl Iterator<Item = T>) -> Vec<(usize, String)> {
+    let met: Vec<T> = met.collect();
+    let count = |of: &T| met.iter().filter(|value| *value == of).count();
+    all.iter().map(|(of, words)| (count(of), words.clone())).filter(|(count, _)| *count > 0).collect()
 }
 
 fn listed(counts: impl IntoIterator<Item = (usize, String)>) -> String {
@@ -110,16 +122,10 @@ fn listed(counts: impl IntoIterator<Item = (usize, String)>) -> String {
     said.join(", ")
 }
 
-/// `1 test`, `2 tests`.
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
 /// Rounds of a self-test by verdict: `1 regression, 4 pass`.
 pub(super) fn rounds(of: &SelfTestSeries) -> String {
-    listed(WORST_FIRST.iter().filter_map(|verdict| {
-        of.verdicts.get(verdict).map(|rounds| (*rounds, verdict.name().replace('_', " ")))
-    }))
+    let rounds = |verdict| Some((*of.verdicts.get(&verdict)?, found(verdict)));
+    listed(WORST_FIRST.into_iter().filter_map(rounds))
 }
 
 /// How a metric behaved where nothing changed, one line.
@@ -242,19 +248,8 @@ pub(super) fn limit_value(value: Option<f64>, unit: &str) -> String {
     }
 }
 
-/// Hard fields that differ, a line each, with the test. Several sittings that differ alike are told once.
-pub(super) fn mismatches<'a>(of: impl IntoIterator<Item = &'a Mismatch>) -> Vec<(&'a str, String)> {
-    let mut lines: Vec<(&str, String)> = Vec::new();
-    for one in of {
-        let line = (one.test.as_str(), mismatch(one));
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    }
-    lines
-}
-
-fn mismatch(of: &Mismatch) -> String {
+/// A hard field that differs, one line.
+pub(super) fn mismatch(of: &Mismatch) -> String {
     let end = of.end.map(|end| format!(" of the {end}")).unwrap_or_default();
     let allowed = if of.allowed { " (allowed)" } else { "" };
     format!("{} {}{end}: {} against {}{allowed}", of.test, of.field, values(&of.a), values(&of.b))

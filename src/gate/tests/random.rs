@@ -16,8 +16,4 @@ impl Random {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
-
-    pub fn exponential(&mut self) -> f64 {
-        -(1.0 - self.uniform()).ln()
-    }
 }

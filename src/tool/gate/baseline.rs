@@ -13,6 +13,7 @@ use crate::error::{Error, Result, Step};
 use crate::gate::document::Sitting;
 use crate::gate::sample::Runs;
 use crate::tool::compare;
+use crate::units::counted;
 
 /// Names of sittings that are not whole yet begin so.
 const UNFINISHED: &str = ".sitting-";
@@ -88,7 +89,7 @@ impl Baseline {
                     return Err(Error::usage(format!(
                         "the sittings {first} and {second} of {} have {} in common, which would count twice",
                         directory.display(),
-                        super::counted(shared, "run")
+                        counted(shared, "run")
                     ))
                     .with_remedy("remove one of the two"));
                 }

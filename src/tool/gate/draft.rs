@@ -1,21 +1,19 @@
 //! The tests of a plan, from commands as they were typed and from a suite file.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 
-use toml::Spanned;
-
-use super::plan::{PlannedTest, check, of_test};
-use super::suite::{Metric, Suite, Tolerances, TypedArm, TypedTest, TypedTolerance, tolerances};
+use super::asked::{check, of_test};
+use super::suite::{Suite, TypedArm, TypedTest, is_measured, names, tolerances};
+use super::typed::Typed;
 use crate::cli;
 use crate::cli::tool::GateArgs;
 use crate::error::{Error, Result};
+use crate::gate::Arm;
 use crate::gate::document::{ArmRecord, Form};
-use crate::gate::series::{Asked, Tolerance};
-use crate::gate::{Arm, Class};
+use crate::gate::series::Asked;
 use crate::plan::{self as test_plan, Role, Shape};
-use crate::result::{LimitSpec, Of, Quantity, Transport};
+use crate::result::{Of, Quantity, Transport};
 use crate::tool::sibling::{self, Invocation};
 use crate::tool::test_command;
 
@@ -31,43 +29,21 @@ pub struct Drafts<'a> {
     pub form: Form,
 }
 
-/// A command as it was typed in one option.
-pub struct Typed {
-    option: &'static str,
-    arm: TypedArm,
-    binary: String,
-    shape: Shape,
-    program: PathBuf,
+/// A test, and how each arm runs it.
+#[derive(Debug, Clone)]
+pub struct PlannedTest {
+    /// What of it is judged; its name stands there.
+    pub asked: Asked,
+    /// The baseline's command.
+    pub a: Option<Invocation>,
+    /// The candidate's.
+    pub b: Invocation,
 }
 
-impl Typed {
-    /// Of a text: variables, a binary, its options.
-    ///
-    /// # Errors
-    /// Usage: it is no command, or there is no such binary.
-    pub fn new(option: &'static str, text: &str) -> Result<Self> {
-        let unfit = |cause: &str| {
-            Error::usage(format!("{option} '{text}': {cause}"))
-                .with_remedy("write it as in --b 'VAR=1 send_lat -s 64 --loopback'")
-        };
-        let words = shlex::split(text).ok_or_else(|| unfit("a quote does not end"))?;
-        let variables: Vec<_> = words.iter().map_while(|word| variable(word)).collect();
-        let (program, options) =
-            words[variables.len()..].split_first().ok_or_else(|| unfit("it names no test"))?;
-        let (programs, binary) = match Path::new(program).parent() {
-            Some(directory) if program.contains('/') => (Some(directory.into()), file_name(program)),
-            _ => (None, program.clone()),
-        };
-        let (_, shape) = test_command::named(&binary).map_err(|error| error.within(option))?;
-        let program = program_of(programs.as_deref(), &binary).map_err(|error| error.within(option))?;
-        let environment: BTreeMap<_, _> = variables.into_iter().collect();
-        let arm = TypedArm { name: None, programs, environment, options: options.to_vec() };
-        Ok(Self { option, arm, binary, shape, program })
-    }
-
-    /// It is held to limits of its own.
-    pub fn has_limits(&self) -> bool {
-        self.arm.options.iter().any(|word| word == "--limit" || word.starts_with("--limit="))
+impl PlannedTest {
+    /// The command of an arm; the candidate's where there is one alone.
+    pub fn command(&self, arm: Arm) -> &Invocation {
+        self.a.as_ref().filter(|_| arm == Arm::A).unwrap_or(&self.b)
     }
 }
 
@@ -139,8 +115,8 @@ impl Drafts<'_> {
 
     /// The tests of the suite, and what is asked of each.
     fn drafts(&self) -> Result<Vec<Draft<'_>>> {
-        self.check_arms()?;
-        self.check_floors()?;
+        self.suite.check_arms()?;
+        self.suite.check_floors()?;
         let mut named = HashSet::new();
         let mut drafts: Vec<Draft<'_>> = Vec::new();
         for test in &self.suite.test {
@@ -165,7 +141,7 @@ impl Drafts<'_> {
             };
             asked.tolerances.extend(tolerances(&typed.tolerance));
             check(&asked, shape).map_err(|error| error.within(&place))?;
-            let own = self.unjudged(&typed.tolerance, &asked.metrics).next();
+            let own = self.suite.unjudged(&typed.tolerance, &asked.metrics).next();
             if let Some((at, metric)) = own {
                 let judged: Vec<_> = asked.metrics.iter().map(|metric| metric.name()).collect();
                 let cause =
@@ -178,51 +154,12 @@ impl Drafts<'_> {
             drafts.push(Draft { typed, place, shape, asked });
         }
         let all: Vec<_> = drafts.iter().flat_map(|draft| draft.asked.metrics.iter().copied()).collect();
-        if let Some((at, metric)) = self.unjudged(&self.suite.tolerance, &all).next() {
+        if let Some((at, metric)) = self.suite.unjudged(&self.suite.tolerance, &all).next() {
             let cause = format!("{at}: a tolerance for {metric}, which no test of the suite judges");
             return Err(Error::usage(cause)
                 .with_remedy(format!("leave it away, or add {metric} to the metrics of a test")));
         }
         Ok(drafts)
-    }
-
-    /// Tolerances of what is not judged: their place, and the metric.
-    fn unjudged<'a>(
-        &'a self,
-        tolerances: &'a Tolerances,
-        judged: &'a [Quantity],
-    ) -> impl Iterator<Item = (String, &'static str)> + 'a {
-        let unjudged = tolerances.iter().filter(|(metric, _)| !judged.contains(&metric.0));
-        unjudged.map(|(metric, typed)| (self.suite.place(typed), metric.0.name()))
-    }
-
-    /// A floor is a time, and rates have none.
-    fn check_floors(&self) -> Result<()> {
-        let of_tests = self.suite.test.iter().flat_map(|test| &test.get_ref().tolerance);
-        let all = self.suite.tolerance.iter().chain(of_tests);
-        let is_wrong = |(metric, typed): &(&Metric, &Spanned<TypedTolerance>)| {
-            metric.0.class() == Class::Rate && Tolerance::from(*typed.get_ref()).floor.is_some()
-        };
-        match all.into_iter().find(is_wrong) {
-            None => Ok(()),
-            Some((metric, typed)) => {
-                let (place, metric) = (self.suite.place(typed), metric.0.name());
-                Err(Error::usage(format!("{place}: a floor for {metric}, which is no time"))
-                    .with_remedy("leave the floor away"))
-            }
-        }
-    }
-
-    /// Both arms have names of their own.
-    fn check_arms(&self) -> Result<()> {
-        let Some(a) = &self.suite.a else { return Ok(()) };
-        let name = |arm, typed| record(arm, typed).name;
-        let (a, b) = (name(Arm::A, a), name(Arm::B, &self.suite.b.clone().unwrap_or_default()));
-        match a == b {
-            false => Ok(()),
-            true => Err(Error::usage(format!("{}: both arms are called {a}", self.suite.name()))
-                .with_remedy("give [a] and [b] names that differ")),
-        }
     }
 
     fn invocation(
@@ -236,9 +173,9 @@ impl Drafts<'_> {
         let own = [&self.suite.options, &arm.options, &typed.options];
         let mut words: Vec<OsString> = self.labels().collect();
         words.extend(own.into_iter().flatten().map(OsString::from));
-        self.check_paths(&words, limits.clone())?;
+        self.suite.check_paths(&words, limits.clone())?;
         if let Some(sizes) = &typed.sizes {
-            self.check_sizes(typed, arm, shape)?;
+            self.suite.check_sizes(typed, arm, shape)?;
             words.extend(["-s".into(), sizes.into()]);
         }
         if is_limited {
@@ -254,48 +191,8 @@ impl Drafts<'_> {
             None if self.args.loopback => words.push("--loopback".into()),
             None => {}
         }
-        let program = program_of(arm.programs.as_deref(), &typed.binary)?;
+        let program = sibling::program(arm.programs.as_deref(), &typed.binary)?;
         Ok(Invocation { program, environment: arm.environment.clone(), words })
-    }
-
-    /// What is held to a limit, or judged, is measured.
-    fn check_paths<'a>(
-        &self,
-        words: &[OsString],
-        mut limits: impl Iterator<Item = &'a LimitSpec> + Clone,
-    ) -> Result<()> {
-        let refused = |cause: String| Err(Error::usage(cause).with_remedy("leave one of the two away"));
-        if names(words, "--no-tcp") && self.suite.tcp {
-            return refused("tcp = true and --no-tcp in options contradict each other".into());
-        }
-        match limits.find(|limit| !is_measured(limit, !names(words, "--tcp-only"), !names(words, "--no-tcp")))
-        {
-            None => Ok(()),
-            Some(limit) => {
-                let option = if names(words, "--no-tcp") { "--no-tcp" } else { "--tcp-only" };
-                refused(format!("the limit {limit} is about a path that {option} in options leaves away"))
-            }
-        }
-    }
-
-    /// Sizes are said once.
-    fn check_sizes(&self, typed: &TypedTest, arm: &TypedArm, shape: Shape) -> Result<()> {
-        let (verb, _) = test_command::named(&typed.binary)?;
-        let places = [
-            ("options of the suite", &self.suite.options),
-            ("options of the arm", &arm.options),
-            ("options of the test", &typed.options),
-        ];
-        for (place, options) in places {
-            let words: Vec<_> = options.iter().map(OsString::from).collect();
-            // What cannot be read is told later, or known to another build.
-            let read = test_command::read(verb, shape, &words);
-            if read.is_ok_and(|read| read.args.shape.size.is_some() || read.args.shape.all) {
-                return Err(Error::usage(format!("its sizes stand in `sizes` and in {place}"))
-                    .with_remedy("leave `sizes` away, or -s, --size and -a in options"));
-            }
-        }
-        Ok(())
     }
 
     fn labels(&self) -> impl Iterator<Item = OsString> {
@@ -347,61 +244,16 @@ fn check_use((typed, plan): (cli::Typed, test_plan::Plan)) -> Result<()> {
     }
 }
 
-/// The paths that a limit is about are measured.
-fn is_measured(limit: &LimitSpec, rdma: bool, tcp: bool) -> bool {
-    match limit.of {
-        Of::Rdma => rdma,
-        Of::Tcp => tcp,
-        Of::Ratio => rdma && tcp,
-    }
-}
-
-fn names(words: &[OsString], option: &str) -> bool {
-    words.iter().any(|word| word == option)
-}
-
 fn record(arm: Arm, typed: &TypedArm) -> ArmRecord {
-    let usual = if arm == Arm::A { "baseline" } else { "candidate" };
     ArmRecord {
         arm,
-        name: typed.name.clone().unwrap_or_else(|| usual.into()),
+        name: typed.name_as(arm).into(),
         environment: typed.environment.clone(),
         programs: typed.programs.as_ref().map(|directory| directory.display().to_string()),
         options: typed.options.clone(),
         busy_cores: None,
         stolen_share: None,
     }
-}
-
-fn program_of(programs: Option<&Path>, binary: &str) -> Result<PathBuf> {
-    let Some(directory) = programs else { return sibling::beside_us(binary) };
-    let shown = directory.display();
-    let program = directory.join(binary);
-    let cause = match () {
-        () if sibling::is_executable(&program) => return Ok(program),
-        () if !directory.exists() => format!("there is no directory {shown}, and so no {binary} in it"),
-        () if !directory.is_dir() => format!("{shown} is no directory"),
-        () if !program.exists() => format!("there is no {binary} in {shown}"),
-        () => format!("{} is no program that can be run", program.display()),
-    };
-    Err(Error::usage(cause).with_remedy("name a directory, as seen from here, with the binaries of a build"))
-}
-
-fn file_name(program: &str) -> String {
-    Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// `NAME=value`, as a shell takes it before a command.
-fn variable(word: &str) -> Option<(String, String)> {
-    let (name, value) = word.split_once('=')?;
-    is_shell_name(name).then(|| (name.into(), value.into()))
-}
-
-/// A shell takes an assignment to it before a command.
-pub fn is_shell_name(name: &str) -> bool {
-    let mut characters = name.chars();
-    characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
-        && characters.all(|character| character.is_ascii_alphanumeric() || character == '_')
 }
 
 fn numbered(binary: &str, number: usize) -> String {

@@ -17,12 +17,14 @@ use crate::gate::series::{Gathered, POINTS};
 use crate::gate::stored::lost;
 use crate::gate::{Arm, Verdict, order};
 use crate::suite as binaries;
+use crate::units::counted;
 
 use super::baseline::Baseline;
 use super::candidate::Candidate;
-use super::plan::{Plan, PlannedTest};
+use super::draft::PlannedTest;
+use super::plan::Plan;
+use super::self_test;
 use super::sitting::{Sitting, say};
-use super::{counted, preview, self_test};
 
 /// What is done, and with what.
 pub struct Job<'a> {
@@ -341,6 +343,6 @@ fn entry(name: String, binary: String, a: &Runs, b: &Runs) -> TestEntry {
 
 /// The command lines of a test, by arm.
 fn commands(planned: &PlannedTest) -> BTreeMap<String, Vec<String>> {
-    let a = planned.a.iter().map(|a| ("a".to_owned(), preview::command(a)));
-    a.chain([("b".to_owned(), preview::command(&planned.b))]).collect()
+    let a = planned.a.iter().map(|a| ("a".to_owned(), a.command()));
+    a.chain([("b".to_owned(), planned.b.command())]).collect()
 }

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use crate::cli::tool::GateArgs;
 use crate::error::{Error, Result};
 use crate::gate::Verdict;
-use crate::gate::baseline::FEWEST_SITTINGS;
+use crate::gate::baseline::more_sittings;
 use crate::gate::document::{Form, Gate, Series};
 use crate::report::Target;
 use crate::result::LimitVerdict;
 use crate::suite as binaries;
+use crate::units::counted;
 
+mod asked;
 mod baseline;
 mod candidate;
 mod draft;
@@ -23,16 +25,15 @@ mod self_test;
 mod sitting;
 mod suite;
 mod table;
+mod typed;
 
-pub use plan::{Plan, PlannedTest};
 pub use suite::Suite;
-pub use table::render;
 
 use baseline::{Baseline, Unfinished};
 use candidate::Candidate;
 use job::Job;
 use outputs::Outputs;
-use plan::without_libraries;
+use plan::{Plan, without_libraries};
 use sitting::say;
 
 /// Gates, and gives the exit status.
@@ -126,9 +127,7 @@ fn add(started_at: &str, unfinished: Unfinished, worse: Option<&Series>) -> Resu
             place.display()
         ));
     }
-    let missing = FEWEST_SITTINGS.saturating_sub(count);
-    let more =
-        if missing > 0 { format!("; {missing} more for a verdict that decides") } else { String::new() };
+    let more = more_sittings(count).map(|more| format!("; {more}")).unwrap_or_default();
     say(&format!("recorded {}: {}{more}", place.display(), counted(count, "sitting")));
     Ok(())
 }
@@ -147,7 +146,5 @@ fn create(directory: &Path) -> Result<PathBuf> {
     }
 }
 
-/// `1 test`, `2 tests`.
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
+#[cfg(test)]
+mod tests;

@@ -91,7 +91,7 @@ impl Outputs {
     ///
     /// # Errors
     /// It could not be written.
-    pub fn show(&self, text: &str) -> Result<()> {
+    fn show(&self, text: &str) -> Result<()> {
         if self.files.iter().any(|(_, target)| *target == Target::Stdout) {
             return Ok(());
         }

@@ -3,24 +3,24 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::counted;
-use super::draft::{Drafts, Typed};
+use super::asked::of_measured;
+use super::draft::{Drafts, PlannedTest};
 use super::options;
 use super::outputs::place_of_new;
 use super::suite::{self, Suite};
+use super::typed::Typed;
 use crate::cli::tool::{GateArgs, PAIRS};
 use crate::error::{Error, Result};
-use crate::gate::Arm;
 use crate::gate::document::{ArmRecord, Form};
 use crate::gate::family;
 use crate::gate::rule::{FEWEST_RUNS, FIRST_LOOK, LAST_LOOK};
 use crate::gate::sample::Runs;
 use crate::gate::series::{Asked, POINTS};
 use crate::gate::shift::fewest_runs;
-use crate::plan::Shape;
 use crate::result::{Notice, Quantity};
 use crate::tool::compare::check_fields;
 use crate::tool::sibling::Invocation;
+use crate::units::counted;
 
 /// Everything that a gate was asked to do.
 #[derive(Debug, Clone)]
@@ -47,24 +47,6 @@ pub struct Plan {
     pub asked: Asked,
     /// What the suite asks of each binary, where the candidate is measured already.
     of_binaries: Vec<(String, Asked)>,
-}
-
-/// A test, and how each arm runs it.
-#[derive(Debug, Clone)]
-pub struct PlannedTest {
-    /// What of it is judged; its name stands there.
-    pub asked: Asked,
-    /// The baseline's command.
-    pub a: Option<Invocation>,
-    /// The candidate's.
-    pub b: Invocation,
-}
-
-impl PlannedTest {
-    /// The command of an arm; the candidate's where there is one alone.
-    pub fn command(&self, arm: Arm) -> &Invocation {
-        self.a.as_ref().filter(|_| arm == Arm::A).unwrap_or(&self.b)
-    }
 }
 
 impl Plan {
@@ -136,56 +118,10 @@ impl Plan {
     /// What is asked of a test that was measured already: what the suite says of its binary, or what the options do.
     ///
     /// # Errors
-    /// Usage: it does not measure a metric that was asked for, or the suite says two things of its binary.
+    /// As of [`of_measured`].
     pub fn asked_of(&self, name: &str, runs: &Runs) -> Result<Asked> {
-        let test = runs.tests.first();
-        let of_binary = |(binary, _): &&(String, Asked)| test.is_some_and(|test| test.binary == *binary);
-        let mut asked = self.of_binaries.iter().filter(of_binary).map(|(_, asked)| asked);
-        let Some(first) = asked.next() else {
-            let shape = test.and_then(|test| test.option("shape"));
-            let shape = if shape == Some("latency") { Shape::Latency } else { Shape::Bandwidth };
-            return of_test(&self.asked, name.into(), shape);
-        };
-        let is_same = |other: &Asked| other.metrics == first.metrics && other.tolerances == first.tolerances;
-        if let Some(other) = asked.find(|other| !is_same(other)) {
-            let (one, other) = (&first.test, &other.test);
-            let cause = format!("the suite asks different things of {one} and {other}, which are one binary");
-            return Err(Error::usage(cause)
-                .with_remedy("with --candidate give them the same metrics and tolerances, or a suite each"));
-        }
-        Ok(Asked { test: name.into(), ..first.clone() })
+        of_measured(&self.of_binaries, &self.asked, name, runs)
     }
-}
-
-/// The same of a test by name: the metrics that were named, or the usual ones.
-///
-/// # Errors
-/// As of [`check`].
-pub fn of_test(asked: &Asked, test: String, shape: Shape) -> Result<Asked> {
-    let metrics = match &asked.metrics[..] {
-        [] => Quantity::usual(shape).to_vec(),
-        named => named.to_vec(),
-    };
-    let asked = Asked { test, metrics, ..asked.clone() };
-    check(&asked, shape).map(|()| asked)
-}
-
-/// Every metric is one that the test measures, and its rule one that can be kept.
-///
-/// # Errors
-/// Usage: the first that is not.
-pub fn check(asked: &Asked, shape: Shape) -> Result<()> {
-    for &metric in &asked.metrics {
-        let is_measured = match shape {
-            Shape::Latency => metric != Quantity::Bandwidth && metric != Quantity::Rate,
-            Shape::Bandwidth => !metric.is_latency(),
-        };
-        if !is_measured {
-            return Err(Error::usage(format!("{} does not measure {}", asked.test, metric.name()))
-                .with_remedy("p50, p99 and p99.9 of a latency test, bw and rate of a bandwidth test, cpu.client and cpu.server of both"));
-        }
-    }
-    asked.metrics.iter().filter_map(|&metric| asked.rule(metric, 0.0)).try_for_each(|rule| rule.check())
 }
 
 /// Runs of each test where there are no pairs. The scatter within a sitting is a part of that between them, so that a new

@@ -1,4 +1,4 @@
-//! What a gate would do, for who asks before it runs: commands as a shell takes them, and what each is held to.
+//! What a gate would do, for who asks before it runs: commands as bash takes them, and what each is held to.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,18 +6,18 @@ use std::path::Path;
 
 use super::baseline::Baseline;
 use super::candidate::Candidate;
-use super::counted;
-use super::draft::is_shell_name;
-use super::plan::{Plan, PlannedTest};
+use super::draft::PlannedTest;
+use super::plan::Plan;
 use crate::cli::tool::GateArgs;
 use crate::gate::Rule;
-use crate::gate::baseline::FEWEST_SITTINGS;
+use crate::gate::baseline::more_sittings;
 use crate::gate::document::Form;
 use crate::gate::sample::Runs;
 use crate::gate::series::Asked;
 use crate::report::text::{labelled, plain};
 use crate::result::Quantity;
-use crate::tool::sibling::{Invocation, beside_us};
+use crate::tool::sibling::Invocation;
+use crate::units::counted;
 
 /// All of it, no line of text wider than `width` where words allow it; commands are as long as they are.
 pub fn preview(
@@ -38,11 +38,7 @@ pub fn preview(
     say("runs", &runs(args, plan, candidate));
     if let Some(directory) = &args.arms.baseline {
         let stored = baseline.sittings.len();
-        let missing = FEWEST_SITTINGS.saturating_sub(stored);
-        let more = match missing {
-            0 => String::new(),
-            _ => format!("; {missing} more for a verdict that decides"),
-        };
+        let more = more_sittings(stored).map(|more| format!("; {more}")).unwrap_or_default();
         let stored = counted(stored, "stored sitting");
         say("against", &format!("{stored} of {}{more}", directory.display()));
     }
@@ -121,20 +117,10 @@ fn times(count: usize) -> String {
     if count == 1 { "once".into() } else { format!("{count} times") }
 }
 
-/// A command as the document has it: assignments, the program by its path where one was given, and its words.
-pub fn command(invocation: &Invocation) -> Vec<String> {
-    let environment = invocation.environment.iter().map(|(name, value)| format!("{name}={value}"));
-    let name = invocation.name();
-    let is_ours = beside_us(&name).is_ok_and(|ours| ours == invocation.program);
-    let program = if is_ours { name.into_owned() } else { invocation.program.display().to_string() };
-    let words = invocation.words.iter().map(|word| word.to_string_lossy().into_owned());
-    environment.chain([program]).chain(words).collect()
-}
-
-/// A command to be pasted into a shell.
+/// A command to be pasted into bash.
 fn line(invocation: &Invocation) -> String {
     // Other names than a shell's are no assignments to it.
-    let needs_env = !invocation.environment.keys().all(|name| is_shell_name(name));
+    let needs_env = !invocation.environment.keys().all(|name| Invocation::is_shell_name(name));
     let environment = invocation.environment.iter().map(|(name, value)| match needs_env {
         true => quoted(format!("{name}={value}").as_ref()),
         false => format!("{name}={}", quoted(value.as_ref())),
@@ -145,7 +131,8 @@ fn line(invocation: &Invocation) -> String {
     all.collect::<Vec<_>>().join(" ")
 }
 
-/// A word as a shell takes it. What a terminal would obey, or show as something else, is written in octal.
+/// A word as bash takes it, and any shell where it is plain ASCII. What a terminal would obey, or show as something else, is
+/// written in octal, which `sh` may not know.
 fn quoted(word: &OsStr) -> String {
     let bytes = word.as_bytes();
     match word.to_str().filter(|_| bytes.iter().all(|byte| matches!(byte, b' '..=b'~'))) {
@@ -168,7 +155,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_line_does_in_a_shell_what_the_gate_does() {
+    fn a_line_does_in_bash_what_the_gate_does() {
         let values = ["a b", "it's", "$HOME", "plain", "", "\u{fc}\n\x1b[31m", "back\\slash", "*"];
         for name in ["VALUE", "NO.SHELL-NAME"] {
             for value in values {

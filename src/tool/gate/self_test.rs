@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::gate::document::{LimitOutcome, SelfTest, SelfTestSeries, Series};
 use crate::gate::family::WORST_FIRST;
 use crate::gate::{Judgement, Rule, Verdict};
-use crate::result::{LimitVerdict, Quantity};
+use crate::result::Quantity;
 
 /// Each metric of each point over all rounds, in the order of [`worst`].
 pub fn summary(rounds: &[Vec<Series>]) -> SelfTest {
@@ -23,36 +23,32 @@ pub fn summary(rounds: &[Vec<Series>]) -> SelfTest {
 
 /// Each metric in the round in which it fared worst, so that a verdict of all rounds is one of these.
 pub fn worst(rounds: Vec<Vec<Series>>) -> Vec<Series> {
-    let place = |series: &Series| WORST_FIRST.iter().position(|verdict| *verdict == series.judgement.verdict);
-    let mut worst: Vec<Series> = Vec::new();
-    for series in rounds.into_iter().flatten() {
-        match worst.iter().position(|one| one.is_same(&series)) {
-            Some(at) if place(&series) < place(&worst[at]) => worst[at] = series,
-            Some(_) => {}
-            None => worst.push(series),
-        }
-    }
-    worst
+    let rank = |series: &Series| WORST_FIRST.iter().position(|verdict| *verdict == series.judgement.verdict);
+    worst_of(rounds.into_iter().flatten(), Series::is_same, rank)
 }
 
 /// Each limit at each point in the round in which it fared worst.
 pub fn worst_limits(all: Vec<LimitOutcome>) -> Vec<LimitOutcome> {
-    let place = |of: &LimitOutcome| match of.result.verdict {
-        LimitVerdict::Fail => 0,
-        LimitVerdict::NotEvaluated => 1,
-        LimitVerdict::Pass => 2,
-    };
     let is_same = |one: &LimitOutcome, other: &LimitOutcome| {
         one.test == other.test
             && one.result.limit == other.result.limit
             && one.result.point == other.result.point
     };
-    let mut worst: Vec<LimitOutcome> = Vec::new();
-    for limit in all {
-        match worst.iter().position(|one| is_same(one, &limit)) {
-            Some(at) if place(&limit) < place(&worst[at]) => worst[at] = limit,
+    worst_of(all, is_same, |limit| limit.result.verdict.rank())
+}
+
+/// Of those that are the same the one of the lowest rank, and of these the first.
+fn worst_of<T, R: PartialOrd>(
+    all: impl IntoIterator<Item = T>,
+    is_same: impl Fn(&T, &T) -> bool,
+    rank: impl Fn(&T) -> R,
+) -> Vec<T> {
+    let mut worst: Vec<T> = Vec::new();
+    for one in all {
+        match worst.iter_mut().find(|known| is_same(known, &one)) {
+            Some(known) if rank(&one) < rank(known) => *known = one,
             Some(_) => {}
-            None => worst.push(limit),
+            None => worst.push(one),
         }
     }
     worst
@@ -118,5 +114,12 @@ mod tests {
         );
         assert_eq!(of(Quantity::P50, 1.5, Some(3.0)), None);
         assert_eq!(of(Quantity::Max, 0.1, Some(0.2)), None, "never compared");
+    }
+
+    #[test]
+    fn the_worst_of_the_same_takes_the_place_of_the_first() {
+        let all = [("a", 2), ("b", 1), ("a", 0), ("b", 1), ("a", 1)];
+        let is_same = |one: &(&str, i32), other: &(&str, i32)| one.0 == other.0;
+        assert_eq!(worst_of(all, is_same, |of| of.1), [("a", 0), ("b", 1)]);
     }
 }

@@ -7,11 +7,14 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::error::{Error, Result};
+use crate::gate::Arm;
 use crate::gate::series::Tolerance;
 use crate::result::Quantity;
 
+mod checks;
 mod values;
 
+pub use checks::{is_measured, names};
 use values::{Floor, REMEDY, Share};
 pub use values::{HardField, Limit, Metric, metric, repeated};
 
@@ -77,6 +80,14 @@ pub struct TypedArm {
     /// Options that it adds to every test.
     #[serde(deserialize_with = "values::words")]
     pub options: Vec<String>,
+}
+
+impl TypedArm {
+    /// What it is called, or is usually.
+    pub fn name_as(&self, arm: Arm) -> &str {
+        let usual = if arm == Arm::A { "baseline" } else { "candidate" };
+        self.name.as_deref().unwrap_or(usual)
+    }
 }
 
 /// One test.

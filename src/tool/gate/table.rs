@@ -1,9 +1,6 @@
 //! What a person sees of a gate.
 
-use std::collections::HashSet;
-
-use super::counted;
-use crate::gate::baseline::FEWEST_SITTINGS;
+use crate::gate::baseline::more_sittings;
 use crate::gate::compare::Mismatch;
 use crate::gate::document::{ArmRecord, Form, Gate, SelfTestSeries, Series, Trouble};
 use crate::gate::output::words::{self, share};
@@ -11,7 +8,7 @@ use crate::gate::{Arm, Code, Verdict};
 use crate::report::text::{columns, labelled, plain, wrap};
 use crate::result::LimitVerdict;
 use crate::tool::compare::{between, limited, percent};
-use crate::units::format_size;
+use crate::units::{counted, format_size};
 
 /// The whole of it, no line of text wider than `width` where words allow it. Rows are as wide as they are.
 pub fn render(gate: &Gate, width: Option<usize>) -> String {
@@ -34,12 +31,7 @@ pub fn render(gate: &Gate, width: Option<usize>) -> String {
     let (first, second) = if is_turns { ("A", "B") } else { ("the baseline", "the candidate") };
     let (made, found): (Vec<_>, Vec<_>) =
         gate.mismatches.iter().cloned().partition(|mismatch| mismatch.allowed);
-    // Several sittings may differ alike.
-    let fields = |of: &[Mismatch]| {
-        let mut known = HashSet::new();
-        let lines = between(of, first, second).into_iter();
-        limited(lines.filter(|line| known.insert(line.clone())).collect())
-    };
+    let fields = |of: &[Mismatch]| limited(between(of, first, second));
     fields(&made).iter().for_each(|line| say("differs", line));
     fields(&found).iter().for_each(|line| say("not comparable", line));
     fields(&gate.differences).iter().for_each(|line| say("note", line));
@@ -132,7 +124,7 @@ fn rows(of_test: &[Series]) -> String {
 
 fn verdict(series: &Series) -> String {
     let advisory = if series.judgement.advisory { ", advisory" } else { "" };
-    format!("{}{advisory}", series.judgement.verdict.to_string().to_lowercase())
+    format!("{}{advisory}", words::found(series.judgement.verdict))
 }
 
 /// Why a metric is neither better nor worse nor the same.
@@ -148,9 +140,8 @@ fn open_line(series: &Series) -> Option<String> {
 /// Said once for all of them.
 fn missing_sittings(gate: &Gate) -> Option<String> {
     let sittings = gate.series.iter().filter_map(|series| series.judgement.sittings).min()?;
-    let missing = FEWEST_SITTINGS.checked_sub(sittings).filter(|missing| *missing > 0)?;
-    let stored = counted(sittings, "stored sitting");
-    Some(format!("{stored}: record {missing} more, with --record, for a verdict that decides"))
+    let more = more_sittings(sittings)?;
+    Some(format!("{}: record {more}, with --record", counted(sittings, "stored sitting")))
 }
 
 /// How the metrics behaved where nothing changed, and what follows for a suite.

@@ -99,6 +99,17 @@ fn one_state_of_a_set_holds_and_labels_are_read_back() {
         let holds = samples.iter().filter(|(name, _, value)| name == family && *value == 1.0).count();
         assert_eq!(holds, sets, "{family}");
     }
+    // By the names of the document.
+    let outcome = |limit: &str| -> Vec<&str> {
+        let of_limit = samples.iter().filter(|(name, labels, value)| {
+            name == "verbmark_gate_limit_verdict" && labels["limit"] == limit && *value == 1.0
+        });
+        of_limit.map(|(_, labels, _)| labels["verdict"].as_str()).collect()
+    };
+    for limit in &gate.limits {
+        let written = serde_json::to_value(limit.result.verdict).unwrap();
+        assert_eq!(outcome(&limit.result.limit), [written.as_str().unwrap()], "{limit:?}");
+    }
     let tests: BTreeSet<_> = samples.iter().filter_map(|(_, labels, _)| labels.get("test")).collect();
     let hostile = HOSTILE.replace(['\0', '\r', '\t', '\u{1b}', '\u{fffe}', '\u{2028}'], "\u{fffd}");
     assert_eq!(tests, BTreeSet::from([&"send_lat".to_owned(), &"write_lat".to_owned(), &hostile]));

@@ -2,11 +2,10 @@
 //! asked by `scripts/check_gate_outputs.py`.
 
 mod document;
-mod every_kind;
 mod history;
 mod metrics;
 mod report;
-mod sample;
+pub(crate) mod sample;
 
 use std::path::Path;
 
