@@ -195,7 +195,8 @@ impl Door<'_> {
                     return Ok(ending.unwrap_or(Ending::Cut));
                 }
             }
-            if serving.is_none()
+            // Who cannot be served does not hold up the next one.
+            while serving.is_none()
                 && let Some(guest) = self.waiting.pop_front()
             {
                 serving = self.begin(guest, shop, scope);
