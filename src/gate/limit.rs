@@ -35,6 +35,16 @@ pub fn over_runs(test: &str, runs: &[Vec<LimitResult>]) -> Vec<LimitOutcome> {
     limits.into_iter().map(outcome).collect()
 }
 
+/// Limits of a test no run of which came to its end.
+pub fn of_none(test: &str, limits: &[LimitSpec]) -> Vec<LimitOutcome> {
+    let outcome = |limit: &LimitSpec| LimitOutcome {
+        test: test.into(),
+        runs: 0,
+        result: Found::default().unjudged(limit, "the test was not measured"),
+    };
+    limits.iter().map(outcome).collect()
+}
+
 fn together(all: &[&LimitResult], first: &LimitResult) -> LimitResult {
     if let Some(unjudged) = all.iter().find(|limit| limit.verdict == LimitVerdict::NotEvaluated) {
         return (*unjudged).clone();

@@ -77,6 +77,14 @@ pub struct Invocation {
 }
 
 impl Invocation {
+    /// The limits among its options, as typed.
+    pub fn limits(&self) -> Vec<String> {
+        let words: Vec<_> = self.words.iter().map(|word| word.to_string_lossy()).collect();
+        let apart = words.windows(2).filter(|pair| pair[0] == "--limit").map(|pair| pair[1].to_string());
+        let joined = words.iter().filter_map(|word| word.strip_prefix("--limit=").map(str::to_owned));
+        apart.chain(joined).collect()
+    }
+
     /// The binary as a person types it: where it lies on this machine is nothing for a document.
     pub fn name(&self) -> Cow<'_, str> {
         self.program.file_name().unwrap_or_default().to_string_lossy()

@@ -6,6 +6,7 @@
 use super::words::{ended, error, headline, limit, mismatch, printable, test};
 use crate::gate::document::{Gate, Trouble};
 use crate::gate::verdict::Verdict;
+use crate::result::Status;
 
 /// Annotations of a kind that GitHub keeps of one step.
 const MOST: usize = 10;
@@ -37,7 +38,8 @@ pub fn to_string(gate: &Gate) -> String {
 }
 
 fn errors(gate: &Gate) -> Vec<Annotation> {
-    let failed = gate.error.iter().map(|cause| Annotation::new("verbmark gate failed", error(cause)));
+    let how = if gate.status == Status::Interrupted { "interrupted" } else { "failed" };
+    let failed = gate.error.iter().map(|cause| Annotation::new(format!("verbmark gate {how}"), error(cause)));
     let differing = gate.mismatches.iter().filter(|mismatch| !mismatch.allowed);
     let differing = differing.map(|of| Annotation::new(format!("NOT COMPARABLE {}", of.test), mismatch(of)));
     let troubles = gate.troubles().into_iter().map(|trouble| match trouble {

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::gate::compare::{EMULATED, UNOPTIMISED};
 use crate::gate::document::{Form, Gate, TestEntry};
 use crate::gate::fingerprint::Field;
-use crate::gate::limit::over_runs;
+use crate::gate::limit;
 use crate::gate::output::words;
 use crate::gate::sample::{Met, Runs};
 use crate::gate::series::{Gathered, POINTS};
@@ -227,7 +227,14 @@ impl<'a> Job<'a> {
             entry.commands = commands(planned);
             entry.error = measured.error.clone();
             gate.tests.push(entry);
-            gate.limits.extend(over_runs(&planned.asked.test, &measured.limits));
+            gate.limits.extend(match measured.error.is_some() && measured.limits.is_empty() {
+                true => {
+                    let typed = planned.b.limits();
+                    let limits: Vec<_> = typed.iter().filter_map(|limit| limit.parse().ok()).collect();
+                    limit::of_none(&planned.asked.test, &limits)
+                }
+                false => limit::over_runs(&planned.asked.test, &measured.limits),
+            });
         }
         self.judge(gate, gathered, last);
     }

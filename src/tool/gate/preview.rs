@@ -61,7 +61,7 @@ fn held_to(plan: &Plan, planned: &PlannedTest) -> String {
     };
     let recorded = (plan.form == Form::Record).then(|| "recorded".to_owned());
     let rules = metrics.iter().map(|metric| rule(*metric, planned));
-    let limits = limits(&planned.b).into_iter().map(|limit| format!("limit {limit}"));
+    let limits = planned.b.limits().into_iter().map(|limit| format!("limit {limit}"));
     recorded.into_iter().chain(rules).chain(limits).collect::<Vec<_>>().join(", ")
 }
 
@@ -73,14 +73,6 @@ fn rule(metric: Quantity, planned: &PlannedTest) -> String {
         format!(" (tolerance {tolerance} %, must detect {must_detect} %{advisory})")
     };
     format!("{}{}", metric.name(), planned.asked.rule(metric, 0.0).map(shown).unwrap_or_default())
-}
-
-/// The limits among its options.
-fn limits(invocation: &Invocation) -> Vec<String> {
-    let words: Vec<_> = invocation.words.iter().map(|word| word.to_string_lossy()).collect();
-    let apart = words.windows(2).filter(|pair| pair[0] == "--limit").map(|pair| pair[1].to_string());
-    let joined = words.iter().filter_map(|word| word.strip_prefix("--limit=").map(str::to_owned));
-    apart.chain(joined).collect()
 }
 
 fn runs(args: &GateArgs, plan: &Plan, candidate: Option<&Candidate>) -> String {

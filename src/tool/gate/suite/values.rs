@@ -51,7 +51,9 @@ pub fn sizes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String
         Size::Text(text) => text,
     });
     let text = texts.collect::<Vec<_>>().join(",");
-    let wrong = |cause| D::Error::custom(refused(format!("sizes: {cause}"), "write bytes, or as in \"4k\""));
+    let wrong = |cause| {
+        D::Error::custom(refused(format!("sizes: {cause}"), "write bytes, or as in \"4k\", each once"))
+    };
     text.parse::<SizeSpec>().map_err(wrong)?;
     Ok(Some(text))
 }
