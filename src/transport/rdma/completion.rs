@@ -92,7 +92,7 @@ impl<const WHICH: bool> Source<'_, WHICH> {
         empty_polls: &mut u64,
     ) -> Result<usize, Halt> {
         match self.cq.poll(into) {
-            Ok(got) if got > 0 && into[..got].iter().all(Wc::is_success) => Ok(got),
+            Ok(got) if got > 0 && Wc::are_all_successes(&into[..got]) => Ok(got),
             first => self.wait::<W>(first, into, None, watch, empty_polls),
         }
     }
