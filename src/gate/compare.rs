@@ -216,9 +216,8 @@ pub fn beside<'a>(
         beside.is_unoptimised |= first.is_unoptimised || second.is_unoptimised;
         points(first, second, &first.name_among(&a.tests), &mut beside);
     }
-    // Without a test of both there is nothing whose points could be the same.
-    let has_a_test = !pairs.is_empty() || pairing == Pairing::Likeness;
-    if has_a_test && beside.points.is_empty() && beside.is_comparable() {
+    // Whose name is known may have other points now: they are new.
+    if pairing == Pairing::Likeness && beside.points.is_empty() && beside.is_comparable() {
         beside.mismatches.extend(nothing_in_common(a, b));
     }
     beside

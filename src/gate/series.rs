@@ -238,7 +238,7 @@ impl Gathered {
         beside.differences.into_iter().for_each(|found| join(&mut self.differences, named(found)));
         let only_new = beside.uncompared.into_iter().filter(|lone| !lone.in_a);
         let only_new = only_new.map(|lone| Uncompared { test: asked.test.clone(), ..lone });
-        self.uncompared.extend(only_new.filter(|lone| !self.uncompared.contains(lone)).collect::<Vec<_>>());
+        self.uncompared.extend(only_new);
         self.is_emulated |= beside.is_emulated;
         self.is_unoptimised |= beside.is_unoptimised;
     }

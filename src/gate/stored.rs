@@ -1,6 +1,5 @@
 //! A new sitting laid beside stored ones: which of them it is held to, which are left out, and what it lacks.
 
-use super::baseline::FEWEST_SITTINGS;
 use super::compare::{Beside, Pairing, Uncompared, beside};
 use super::fingerprint::Facts;
 use super::sample::{Runs, TestRuns};
@@ -19,8 +18,7 @@ pub struct LeftOut {
 
 impl Gathered {
     /// Adds a test of a sitting that is held to stored ones. Those that were not measured alike are left out; without any
-    /// other, the test is not comparable. Those that differ in what may differ are left out as soon as the others are
-    /// enough to decide.
+    /// other, the test is not comparable. Those that differ in what may differ take part only as long as there is no other.
     pub fn against_sittings(&mut self, asked: &Asked, stored: &[&Runs], new: &Runs) {
         self.observe(new);
         let all = stored
@@ -29,8 +27,8 @@ impl Gathered {
         let all: Vec<_> = all.collect();
         let is_alike = |beside: &Beside<'_>| beside.mismatches.is_empty() && !beside.points.is_empty();
         let is_comparable = |beside: &Beside<'_>| beside.is_comparable() && !beside.points.is_empty();
-        let decide = all.iter().filter(|beside| is_alike(beside)).count() >= FEWEST_SITTINGS;
-        let is_usable = |beside: &Beside<'_>| is_alike(beside) || !decide && is_comparable(beside);
+        let has_alike = all.iter().any(is_alike);
+        let is_usable = |beside: &Beside<'_>| is_alike(beside) || !has_alike && is_comparable(beside);
         let has_some = all.iter().any(is_usable);
         let obstacle = match all.iter().find_map(obstacle) {
             _ if has_some => None,
@@ -51,13 +49,19 @@ impl Gathered {
             let of_sitting = |beside: &Beside<'_>, metric| {
                 let mut shared = beside.points.iter().filter(|_| is_usable(beside));
                 let shared = shared.find(|shared| shared.b.id == point.id);
-                shared.map_or_else(Vec::new, |shared| values(shared.a, metric))
+                let values = shared.map_or_else(Vec::new, |shared| values(shared.a, metric));
+                // A cost of 0 has no ratio: such a sitting has none.
+                if values.iter().all(|value| *value > 0.0) { values } else { Vec::new() }
             };
             let of_a = |metric| all.iter().map(|beside| of_sitting(beside, metric)).collect();
             self.add(asked, point, of_a, &context);
         }
+        if !stored.is_empty() {
+            self.uncompared.extend(unknown(&asked.test, &all, new));
+        }
         let usable: Vec<_> = all.iter().map(is_usable).collect();
-        for (sitting, (beside, is_usable)) in all.into_iter().zip(usable).enumerate() {
+        for (sitting, (mut beside, is_usable)) in all.into_iter().zip(usable).enumerate() {
+            beside.uncompared.clear();
             let differing: Vec<_> = beside.mismatches.iter().collect();
             match has_some && !is_usable && !differing.is_empty() {
                 true => self.leave_out(&asked.test, sitting, in_words(&differing)),
@@ -71,6 +75,18 @@ impl Gathered {
             Some(known) => known.sittings.push(sitting),
             None => self.left_out.push(LeftOut { test: test.into(), sittings: vec![sitting], reason }),
         }
+    }
+}
+
+/// What of a test no stored sitting has.
+fn unknown(test: &str, all: &[Beside<'_>], new: &Runs) -> Vec<Uncompared> {
+    let is_known = |id: &str| all.iter().any(|beside| beside.points.iter().any(|shared| shared.b.id == id));
+    let points = new.tests.iter().flat_map(|test| &test.points);
+    let (known, unknown): (Vec<_>, Vec<_>) = points.partition(|point| is_known(&point.id));
+    let lone = |id| Uncompared { test: test.into(), id, in_a: false };
+    match known.is_empty() {
+        true => vec![lone(None)],
+        false => unknown.into_iter().map(|point| lone(Some(point.id.clone()))).collect(),
     }
 }
 

@@ -328,13 +328,15 @@ fn what_makes_no_sense_is_told_before_anything_is_measured() {
         ),
         (vec!["--a", lat, "--b", lat, "--allow-mismatch", "colour"], "there is no such field"),
         (vec!["--a", lat], "--b <COMMAND>"),
-        (vec!["suite.toml", "--record", "/proc/x"], "cannot record in /proc/x"),
         (vec!["suite.toml", "--record", "x", "--keep", "y"], "cannot be used with '--keep <DIR>'"),
         (vec![], "required"),
     ] {
         let run = files.gate(&words).exits(2).says(&[says]);
         assert!(!run.stderr.contains("pairs\n") && run.stdout.is_empty(), "{}{}", run.stderr, run.stdout);
     }
+    // What is the machine's fault is told by the outputs as well.
+    let run = files.gate(&["suite.toml", "--record", "/proc/x"]).exits(2).says(&["cannot record in /proc/x"]);
+    assert!(run.stdout.contains("verdict  FAILED, exit status 2"), "{}", run.stdout);
 }
 
 #[test]

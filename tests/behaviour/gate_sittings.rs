@@ -369,5 +369,21 @@ fn tests_of_a_suite_are_told_apart_by_their_names() {
     let notes = at(&value, "/notes").to_string();
     assert!(notes.contains("only the last stored sitting has its twin: all of it"), "{notes}");
     assert!(notes.contains("only the last stored sitting has write_lat"), "{notes}");
-    assert_eq!(fs::read_dir(files.path("base")).unwrap().count(), 3);
+    // Another size is as new as one more is.
+    let first = &twins[..twins.rfind("[[test]]").unwrap()];
+    files.suite(&first.replace("metrics", "sizes = [\"4k\"]\nmetrics"));
+    let value = nightly();
+    let notes = at(&value, "/notes").to_string();
+    assert!(notes.contains("only the candidate has send_lat: all of it"), "{notes}");
+    assert!(notes.contains("only the last stored sitting has send_lat: 64 B rdma"), "{notes}");
+    assert_eq!(fs::read_dir(files.path("base")).unwrap().count(), 4);
+    let labelled = ["suite.toml", "--record", "base", "--label", "gate.test=x"];
+    files.gate(&labelled).exits(2).says(&["--label gate.test", "give it another name"]);
+    // A candidate that lacks a test of the suite is none.
+    let candidate = fs::read_dir(files.path("base")).unwrap().next().unwrap().unwrap().path();
+    fs::rename(candidate, files.path("measured")).unwrap();
+    files.suite(&format!("{twins}[[test]]\nbinary = \"read_lat\"\n"));
+    let value = files.gated(&["suite.toml", "--baseline", "base", "--candidate", "measured"], 4);
+    let missing = at(&value, "/mismatches").to_string();
+    assert!(missing.contains("\"test\":\"read_lat\"") && missing.contains("all of it"), "{missing}");
 }

@@ -138,7 +138,8 @@ fn an_option_without_effect_is_refused() {
         files.gate(words).exits(2).says(&[says, "\n  try: "]);
     }
     let old = format!("LD_LIBRARY_PATH=nowhere/old:elsewhere {lat}");
-    let says = ["LD_LIBRARY_PATH of baseline is nowhere/old:elsewhere", "the arms would be the same"];
+    let says =
+        ["LD_LIBRARY_PATH of baseline is nowhere/old:elsewhere", "those of the system would be measured"];
     files.gate(&["--a", &old, "--b", lat]).exits(2).says(&says);
     files.previewed(&["--a", &old, "--b", lat], &["note  LD_LIBRARY_PATH of baseline"]);
     let limited = format!("{lat} --limit p50:max=1us");

@@ -40,7 +40,11 @@ impl Candidate {
             .with_remedy("name another candidate, or move that sitting out of the baseline"));
         }
         let first = runs.first.clone();
-        let lost = lost(&runs, baseline, &plan.asked.allowed);
+        let mut lost = lost(&runs, baseline, &plan.asked.allowed);
+        lost.extend(plan.missing(&runs).into_iter().filter_map(|test| {
+            let met = Met { value: "all of it".into(), file: directory.display().to_string() };
+            lacking(&test, vec![met], &plan.asked.allowed)
+        }));
         let tests = runs.into_tests().into_iter();
         let tests = tests.map(|(name, runs)| Ok((plan.asked_of(&name, &runs)?, runs)));
         Ok(Self { first, tests: tests.collect::<Result<_>>()?, lost })

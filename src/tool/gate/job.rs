@@ -131,7 +131,10 @@ impl<'a> Job<'a> {
         // A suite may have become smaller, and who reads the verdict should know.
         let new: Vec<_> = sitting.tests.iter().map(|measured| &measured.b).collect();
         let latest = self.baseline.latest().filter(|_| outcome.is_ok());
-        for lone in latest.map(|latest| lost(latest, &new)).unwrap_or_default() {
+        let is_planned = |test: &str| self.plan.tests.iter().any(|planned| planned.asked.test == test);
+        let lost = latest.map(|latest| lost(latest, &new)).unwrap_or_default();
+        // One that failed to be measured is told elsewhere.
+        for lone in lost.into_iter().filter(|lone| lone.id.is_some() || !is_planned(&lone.test)) {
             let what = lone.id.as_deref().map_or_else(|| "all of it".into(), words::point);
             gate.note("lost", format!("only the last stored sitting has {}: {what}", lone.test));
         }

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::gate::Verdict;
 use crate::gate::baseline::more_sittings;
 use crate::gate::document::{Form, Gate, Series};
+use crate::gate::recorded::TEST_LABEL;
 use crate::report::Target;
 use crate::result::LimitVerdict;
 use crate::suite as binaries;
@@ -42,6 +43,12 @@ use sitting::say;
 /// The options or the suite are no use, or an output could not be written: before anything is read or measured. What goes
 /// wrong later is told by the outputs.
 pub fn run(args: &GateArgs) -> Result<u8> {
+    if args.output.labels.iter().any(|(key, _)| key == TEST_LABEL) {
+        return Err(Error::usage(format!(
+            "--label {TEST_LABEL}: a gate itself labels each run with its test so"
+        ))
+        .with_remedy("give it another name"));
+    }
     let outputs = Outputs::open(&args.output, args.suite.as_deref())?;
     let baseline =
         args.arms.baseline.as_deref().map(Baseline::read).transpose().map(Option::unwrap_or_default);
@@ -56,25 +63,22 @@ pub fn run(args: &GateArgs) -> Result<u8> {
         let shown = preview::preview(args, &plan, &baseline, candidate.as_ref(), binaries::width());
         return Target::Stdout.offer(shown.as_bytes()).map(|()| 0);
     }
-    if plan.form == Form::Turns
-        && let Some(cause) = plan.arms.iter().find_map(without_libraries)
-    {
-        return Err(Error::usage(format!("{cause}: the arms would be the same"))
+    if let Some(cause) = plan.arms.iter().find_map(without_libraries) {
+        return Err(Error::usage(format!("{cause}: those of the system would be measured"))
             .with_remedy("build it, or name where it is; paths are as seen from here"));
     }
-    let record = args.arms.record.as_deref().filter(|_| compared.is_ok());
-    let unfinished = record.map(Unfinished::begin).transpose()?;
-    let directory = match (&unfinished, &args.measuring.keep) {
-        (Some(unfinished), _) => Some(unfinished.path().to_path_buf()),
-        (None, Some(directory)) => Some(create(directory)?),
-        (None, None) => None,
-    };
+    let begun = compared.and_then(|(baseline, candidate)| {
+        let unfinished = args.arms.record.as_deref().map(Unfinished::begin).transpose()?;
+        let kept = args.measuring.keep.as_deref().map(create).transpose()?;
+        Ok((baseline, candidate, unfinished, kept))
+    });
     let signalled = binaries::catch_signals()?;
     // A baseline that cannot be read ends a gate as everything else does that goes wrong in it: with its documents.
-    let (baseline, candidate) = match compared {
-        Ok((baseline, candidate)) => (baseline, Ok(candidate)),
-        Err(error) => (Baseline::default(), Err(error)),
+    let (baseline, candidate, unfinished, kept) = match begun {
+        Ok((baseline, candidate, unfinished, kept)) => (baseline, Ok(candidate), unfinished, kept),
+        Err(error) => (Baseline::default(), Err(error), None, None),
     };
+    let directory = unfinished.as_ref().map(|unfinished| unfinished.path().to_path_buf()).or(kept);
     let job = Job { args, plan: &plan, baseline: &baseline, directory, signalled };
     let mut gate = match candidate {
         Ok(candidate) => job.hold(candidate, seed(args)?),
@@ -100,26 +104,34 @@ fn seed(args: &GateArgs) -> Result<u32> {
 /// A sitting that fails the gate is no baseline. While there are too few to decide, one that seems worse is: only sittings
 /// as they come tell how much they differ, and what was left out would be left out for ever.
 fn add_unless_worse(gate: &Gate, unfinished: Unfinished) -> Result<()> {
-    let compared = matches!(gate.verdict, Verdict::Regression | Verdict::NotComparable)
-        && gate.form == Form::Sittings
-        && gate.limits.iter().all(|limit| limit.result.verdict == LimitVerdict::Pass);
     let refusal = match gate.verdict {
         _ if gate.error.is_some() => "it was not measured to its end".to_owned(),
-        verdict if verdict.is_trouble() => format!("the verdict is {verdict}"),
-        _ => {
-            let seems_worse = |series: &&Series| series.judgement.verdict == Verdict::Regression;
-            let worse = gate.series.iter().find(seems_worse);
-            return add(&gate.started_at, unfinished, worse);
-        }
+        verdict if verdict.is_trouble() => format!("the verdict is {verdict}{}", way_out(gate)),
+        _ => return add(gate, unfinished),
     };
-    let alone = if compared { "; --record without --baseline adds one that is worse on purpose" } else { "" };
-    say(&format!("not recorded, since {refusal}{alone}"));
+    say(&format!("not recorded, since {refusal}"));
     Ok(())
 }
 
-fn add(started_at: &str, unfinished: Unfinished, worse: Option<&Series>) -> Result<()> {
-    let (place, count) = unfinished.add(started_at)?;
-    if let Some(series) = worse {
+/// What can be done about a sitting that is not recorded, if anything besides what the verdict says.
+fn way_out(gate: &Gate) -> String {
+    let fails_alone = gate.limits.iter().any(|limit| limit.result.verdict != LimitVerdict::Pass)
+        || gate.tests.iter().any(|test| test.error.is_some());
+    let field = gate.mismatches.iter().find(|mismatch| !mismatch.allowed).map(|mismatch| &mismatch.field);
+    match (gate.verdict, field) {
+        _ if fails_alone => String::new(),
+        (Verdict::NotComparable, Some(field)) => {
+            format!("; --allow-mismatch {field} adds it beside the others, or begin another directory")
+        }
+        (Verdict::Regression, _) => "; --record without --baseline adds one that is worse on purpose".into(),
+        _ => String::new(),
+    }
+}
+
+fn add(gate: &Gate, unfinished: Unfinished) -> Result<()> {
+    let (place, count) = unfinished.add(&gate.started_at)?;
+    let seems_worse = |series: &&Series| series.judgement.verdict == Verdict::Regression;
+    if let Some(series) = gate.series.iter().find(seems_worse) {
         let metric = series.judgement.metric.name();
         say(&format!(
             "{} {metric} seems worse, and that verdict is advisory: remove {} if it should not count",
@@ -127,7 +139,10 @@ fn add(started_at: &str, unfinished: Unfinished, worse: Option<&Series>) -> Resu
             place.display()
         ));
     }
-    let more = more_sittings(count).map(|more| format!("; {more}")).unwrap_or_default();
+    // Of those that were measured alike, with the one that was added; nobody knows yet what a recorded one is alike.
+    let alike = gate.series.iter().map(|series| series.judgement.sittings.unwrap_or(0) + 1).min();
+    let alike = alike.filter(|_| gate.form == Form::Sittings).unwrap_or(count);
+    let more = more_sittings(alike).map(|more| format!("; {more}")).unwrap_or_default();
     say(&format!("recorded {}: {}{more}", place.display(), counted(count, "sitting")));
     Ok(())
 }

@@ -115,6 +115,18 @@ impl Plan {
         })
     }
 
+    /// The tests of the suite that a candidate which is measured already does not have.
+    pub fn missing(&self, runs: &Runs) -> Vec<String> {
+        let has = |binary: &String, asked: &Asked| {
+            runs.tests.iter().any(|test| match &test.name {
+                Some(name) => *name == asked.test,
+                None => test.binary == *binary,
+            })
+        };
+        let missing = self.of_binaries.iter().filter(|(binary, asked)| !has(binary, asked));
+        missing.map(|(_, asked)| asked.test.clone()).collect()
+    }
+
     /// What is asked of a test that was measured already: what the suite says of its binary, or what the options do.
     ///
     /// # Errors
@@ -241,9 +253,7 @@ fn notes(
     if is_paired(form) && last_look < least {
         note("undecided", format!("{last_look} pairs never decide anything: it takes {least} (--max-pairs)"));
     }
-    if form == Form::Turns {
-        arms.iter().filter_map(without_libraries).for_each(|cause| note("missing", cause));
-    }
+    arms.iter().filter_map(without_libraries).for_each(|cause| note("missing", cause));
     let why = match form {
         _ if args.arms.candidate.is_some() => "the candidate is measured already",
         Form::Record => "a sitting is one of the candidate",

@@ -70,7 +70,11 @@ fn rule(metric: Quantity, planned: &PlannedTest) -> String {
         let share = |share: f64| (share * 1e4).round() / 100.0;
         let advisory = if rule.advisory { ", advisory" } else { "" };
         let (tolerance, must_detect) = (share(rule.tolerance), share(rule.must_detect));
-        format!(" (tolerance {tolerance} %, must detect {must_detect} %{advisory})")
+        let floor = match rule.floor > 0.0 {
+            true => format!(", floor {}", metric.show(rule.floor)),
+            false => String::new(),
+        };
+        format!(" (tolerance {tolerance} %, must detect {must_detect} %{floor}{advisory})")
     };
     format!("{}{}", metric.name(), planned.asked.rule(metric, 0.0).map(shown).unwrap_or_default())
 }
