@@ -43,6 +43,8 @@ use sitting::say;
 /// The options or the suite are no use, or an output could not be written: before anything is read or measured. What goes
 /// wrong later is told by the outputs.
 pub fn run(args: &GateArgs) -> Result<u8> {
+    // From here on a signal ends a gate as anything else does that goes wrong in it.
+    let signalled = binaries::catch_signals()?;
     if args.output.labels.iter().any(|(key, _)| key == TEST_LABEL) {
         return Err(Error::usage(format!(
             "--label {TEST_LABEL}: a gate itself labels each run with its test so"
@@ -72,7 +74,6 @@ pub fn run(args: &GateArgs) -> Result<u8> {
         let kept = args.measuring.keep.as_deref().map(create).transpose()?;
         Ok((baseline, candidate, unfinished, kept))
     });
-    let signalled = binaries::catch_signals()?;
     // A baseline that cannot be read ends a gate as everything else does that goes wrong in it: with its documents.
     let (baseline, candidate, unfinished, kept) = match begun {
         Ok((baseline, candidate, unfinished, kept)) => (baseline, Ok(candidate), unfinished, kept),
