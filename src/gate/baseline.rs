@@ -50,8 +50,7 @@ pub fn judge_sitting(rule: &Rule, sittings: &[Vec<f64>], new: &[f64]) -> Result<
             let difference = prediction(sittings.iter().cloned(), new, rule);
             let mut found = described(rule, &sittings.concat(), new, ratio);
             // What the change is against: every sitting counts once, however many runs it has.
-            let medians: Vec<f64> = sittings.iter().map(|sitting| median(&logarithms(sitting))).collect();
-            found.median_a = Some((medians.iter().sum::<f64>() / medians.len() as f64).exp());
+            found.median_a = Some((median(&logarithms(new)) - ratio.estimate).exp());
             if new.len() < longest {
                 let message = format!(
                     "{} runs of the candidate: it takes {longest}, as in a stored sitting",

@@ -32,6 +32,13 @@ pub enum Form {
     Record,
 }
 
+impl Form {
+    /// Two arms take turns, be they one and the same.
+    pub fn is_paired(self) -> bool {
+        matches!(self, Self::Turns | Self::SelfTest)
+    }
+}
+
 /// A gate that was run, and what it found.
 #[derive(Debug, Clone, Serialize)]
 pub struct Gate {

@@ -83,6 +83,11 @@ pub struct Met {
     pub file: String,
 }
 
+/// Values that were met, in one text.
+pub fn joined(met: &[Met]) -> String {
+    met.iter().map(|met| met.value.as_str()).collect::<Vec<_>>().join(", ")
+}
+
 impl Seen {
     fn add(&mut self, facts: Facts, file: &str) {
         for (field, value) in facts {

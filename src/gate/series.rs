@@ -10,7 +10,7 @@ use super::family;
 use super::fingerprint::Field;
 use super::metric::Class;
 use super::rule::{FEWEST_RUNS, Rule, describe, judge};
-use super::sample::{Met, PointRuns, Runs, TestRuns};
+use super::sample::{Met, PointRuns, Runs, TestRuns, joined};
 use super::stored::LeftOut;
 use super::verdict::{Code, Judgement, Verdict};
 use crate::result::{Quantity, Transport};
@@ -81,7 +81,7 @@ pub struct Gathered {
     pub mismatches: Vec<Mismatch>,
     /// Soft fields that do.
     pub differences: Vec<Mismatch>,
-    /// What only baseline or candidate has.
+    /// What only the candidate has.
     pub uncompared: Vec<Uncompared>,
     /// Usual metrics of a test for which no run had samples enough.
     pub unmeasured: Vec<String>,
@@ -101,7 +101,7 @@ struct Unjudged {
     context: Context,
 }
 
-/// What is true of all metrics of a test.
+/// What is true of all metrics of a point.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Context {
     /// What a reading of the clock costs.
@@ -356,7 +356,7 @@ impl Asked {
 }
 
 /// Each arm has one value: they were made to differ.
-fn is_of_the_arms(a: &[Met], b: &[Met]) -> bool {
+pub(super) fn is_of_the_arms(a: &[Met], b: &[Met]) -> bool {
     a.len() == 1 && b.len() == 1
 }
 
@@ -368,8 +368,7 @@ pub(super) fn obstacle(beside: &Beside<'_>) -> Option<Obstacle> {
 
 /// Fields that differ, and their values.
 pub(super) fn in_words(mismatches: &[&Mismatch]) -> String {
-    let values = |met: &[Met]| met.iter().map(|met| met.value.as_str()).collect::<Vec<_>>().join(", ");
-    let line = |found: &&Mismatch| format!("{} {} vs {}", found.field, values(&found.a), values(&found.b));
+    let line = |found: &&Mismatch| format!("{} {} vs {}", found.field, joined(&found.a), joined(&found.b));
     let mut named: Vec<String> = mismatches.iter().map(line).collect();
     named.dedup();
     named.join("; ")

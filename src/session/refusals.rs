@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Observer;
+use crate::units::counted;
 
 /// How long an address is not named again.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -25,7 +26,7 @@ struct Minute {
     until: Option<Instant>,
     named: Vec<IpAddr>,
     /// Refused since then without a line.
-    more: u64,
+    more: usize,
 }
 
 impl<'a> Refusals<'a> {
@@ -58,9 +59,8 @@ impl<'a> Refusals<'a> {
     pub fn end(&self) {
         let more = std::mem::take(&mut *self.minute()).more;
         if more > 0 {
-            let s = if more == 1 { "" } else { "s" };
-            self.observer
-                .say(&format!("{more} more client{s} refused within a minute (-v has a line for each)"));
+            let clients = counted(more, "more client");
+            self.observer.say(&format!("{clients} refused within a minute (-v has a line for each)"));
         }
     }
 

@@ -155,7 +155,7 @@ pub fn measure(
             .with_remedy("raise --timeout")
     };
     let ended = attend(&mut child, timeout, signalled, late, || Ok(()));
-    let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+    let group = group_of(&child);
     let heard = heard.recv_timeout(LAST_WORDS).or_else(|_| {
         // It left a process behind, which has its standard error still.
         let _ = killpg(group, Signal::SIGKILL);
@@ -207,7 +207,7 @@ pub fn attend(
     late: impl Fn() -> Error,
     mut meanwhile: impl FnMut() -> Result<()>,
 ) -> Result<ExitStatus> {
-    let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+    let group = group_of(child);
     let mut end = Instant::now() + timeout;
     let mut reason: Option<Error> = None;
     loop {
@@ -241,6 +241,11 @@ pub fn attend(
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// A process that was started as the first of a group.
+fn group_of(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX))
 }
 
 /// The test writes what it has, and ends.

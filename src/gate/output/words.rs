@@ -8,6 +8,7 @@ use crate::gate::family::WORST_FIRST;
 use crate::gate::message::MOST_PERCENT;
 use crate::gate::rule::percent;
 use crate::gate::sample::Met;
+use crate::gate::series::is_of_the_arms;
 use crate::gate::verdict::Verdict;
 use crate::result::{LimitVerdict, Quantity, Status};
 use crate::units::{counted, format_size};
@@ -74,7 +75,7 @@ fn undecided(gate: &Gate) -> Option<String> {
     }
     let fewest = gate.series.iter().filter_map(|series| series.judgement.sittings).min();
     // In turns a field of which each arm has one value is what is compared.
-    let of_the_arms = |of: &Mismatch| gate.form == Form::Turns && of.a.len() == 1 && of.b.len() == 1;
+    let of_the_arms = |of: &Mismatch| gate.form == Form::Turns && is_of_the_arms(&of.a, &of.b);
     let because = match fewest.filter(|count| *count < FEWEST_SITTINGS) {
         Some(count) => format!(", with {} of {FEWEST_SITTINGS}", counted(count, "stored sitting")),
         None if gate.mismatches.iter().any(|of| of.allowed && !of_the_arms(of)) => {

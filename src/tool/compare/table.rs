@@ -8,7 +8,7 @@ use crate::gate::sample::Met;
 use crate::report::numbers::{NONE, significant};
 use crate::report::text::{columns, labelled, plain, wrap};
 use crate::result::{Direction, Wait};
-use crate::units::{format_rate, format_size};
+use crate::units::{counted, format_rate, format_size};
 
 /// Lines of a kind that are shown; the document has all.
 const MOST_LINES: usize = 12;
@@ -18,10 +18,7 @@ const MOST_VALUES: usize = 3;
 
 /// The whole of it, no line of text wider than `width` where words allow it. Rows are as wide as they are.
 pub fn render(comparison: &Comparison, width: Option<usize>) -> String {
-    let runs = |given: &Given| {
-        let plural = if given.runs == 1 { "" } else { "s" };
-        format!("{}  {} ({} run{plural})", given.side, given.path, given.runs)
-    };
+    let runs = |given: &Given| format!("{}  {} ({})", given.side, given.path, counted(given.runs, "run"));
     let sides: Vec<_> = comparison.sides.iter().map(runs).collect();
     let mut out = wrap(&format!("compare  {}", sides.join("   ")), 9, width);
     for tests in comparison.results.chunk_by(|a, b| a.side == b.side && a.found.test == b.found.test) {

@@ -2,6 +2,7 @@
 
 use super::record::{Checkup, Finding, Level};
 use crate::report::text::{labelled, wrap};
+use crate::units::counted;
 
 /// Levels in the order in which they are shown.
 const ORDER: [Level; 4] = [Level::Warning, Level::Note, Level::Unknown, Level::Ok];
@@ -16,9 +17,11 @@ pub fn render(checkup: &Checkup, width: Option<usize>) -> String {
         }
     }
     let [warnings, notes, unknown, fine] = ORDER.map(|level| checkup.count(level));
-    let plural = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-    let sum =
-        format!("{}, {}, {unknown} not known, {fine} ok", plural(warnings, "warning"), plural(notes, "note"));
+    let sum = format!(
+        "{}, {}, {unknown} not known, {fine} ok",
+        counted(warnings, "warning"),
+        counted(notes, "note")
+    );
     out + "\n" + &wrap(&sum, 0, width)
 }
 

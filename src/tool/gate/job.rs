@@ -12,7 +12,7 @@ use crate::gate::document::{Form, Gate, TestEntry};
 use crate::gate::fingerprint::Field;
 use crate::gate::limit;
 use crate::gate::output::words;
-use crate::gate::sample::{Met, Runs};
+use crate::gate::sample::{Runs, joined};
 use crate::gate::series::{Gathered, POINTS};
 use crate::gate::stored::lost;
 use crate::gate::{Arm, Verdict, order};
@@ -335,11 +335,10 @@ fn entry(name: String, binary: String, a: &Runs, b: &Runs) -> TestEntry {
         Some(end) => format!("{end}.{}", field.name),
         None => field.name.to_string(),
     };
-    let values = |met: &[Met]| met.iter().map(|met| met.value.as_str()).collect::<Vec<_>>().join(", ");
     let options = test.into_iter().flat_map(|test| &test.options);
     let options = options.map(|(field, value)| (named(field), value.clone()));
     let environment = test.into_iter().flat_map(|test| &test.environment.0);
-    let environment = environment.map(|(field, met)| (named(field), values(met)));
+    let environment = environment.map(|(field, met)| (named(field), joined(met)));
     TestEntry {
         name,
         binary,

@@ -11,7 +11,7 @@ use crate::gate::document::Form;
 pub fn check(args: &GateArgs, form: Form) -> Result<()> {
     let (arms, measuring) = (&args.arms, &args.measuring);
     let is_measured = arms.candidate.is_some();
-    let is_paired = matches!(form, Form::Turns | Form::SelfTest);
+    let is_paired = form.is_paired();
     let compares = matches!(form, Form::Turns | Form::Sittings);
     let refused_if =
         |is_idle: bool, option: &str, why: &str, remedy: &str| match is_idle {

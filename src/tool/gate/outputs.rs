@@ -110,8 +110,7 @@ impl Outputs {
             tell(gate, self.show(&annotations::to_string(gate)));
         }
         for (format, target) in self.files.iter().filter(|(_, target)| *target == Target::Stdout) {
-            let written = self.text(*format, gate).and_then(|text| target.offer(text.as_bytes()));
-            tell(gate, written);
+            tell(gate, self.put(*format, target, gate));
         }
         if gate.error.as_ref().is_some_and(|error| error.step == Step::Output) {
             self.write_files(gate, &failed);
@@ -120,15 +119,14 @@ impl Outputs {
 
     /// Writes the files, but for some by their place in the list, and gives the places of those that could not be written.
     fn write_files(&self, gate: &mut Gate, but: &[usize]) -> Vec<usize> {
-        let is_file = |place: &usize| self.files[*place].1 != Target::Stdout;
-        let mut places: Vec<_> = (0..self.files.len()).filter(|place| !but.contains(place)).collect();
-        places.retain(is_file);
+        let is_meant = |place: &usize| !but.contains(place) && self.files[*place].1 != Target::Stdout;
+        let mut places: Vec<_> = (0..self.files.len()).filter(is_meant).collect();
         // The document is the last.
         places.sort_by_key(|&place| self.files[place].0 == Format::Json);
         let mut failed = Vec::new();
         for place in places {
             let (format, target) = &self.files[place];
-            let written = self.text(*format, gate).and_then(|text| target.offer(text.as_bytes()));
+            let written = self.put(*format, target, gate);
             if written.is_err() {
                 failed.push(place);
                 remove_older(target);
@@ -136,6 +134,10 @@ impl Outputs {
             tell(gate, written);
         }
         failed
+    }
+
+    fn put(&self, format: Format, target: &Target, gate: &Gate) -> Result<()> {
+        self.text(format, gate).and_then(|text| target.offer(text.as_bytes()))
     }
 
     fn text(&self, format: Format, gate: &Gate) -> Result<String> {

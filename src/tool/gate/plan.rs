@@ -78,7 +78,7 @@ impl Plan {
             transport: None,
             tolerances: suite::tolerances(&suite.tolerance),
             // Of sittings they tell themselves how many it takes.
-            minimum_runs: if is_paired(form) { first_look } else { FEWEST_RUNS },
+            minimum_runs: if form.is_paired() { first_look } else { FEWEST_RUNS },
             allowed: args.arms.allow_mismatch.iter().cloned().chain(fields).collect(),
             may_be_first: form == Form::Record || adds_to_its_baseline(args),
         };
@@ -165,14 +165,13 @@ fn adds_to_its_baseline(args: &GateArgs) -> bool {
 }
 
 fn form(args: &GateArgs, suite: &Suite, b: Option<&Typed>) -> Result<Form> {
-    let has_limits = suite.test.iter().any(|test| !test.get_ref().limits.is_empty());
     let arms = &args.arms;
     Ok(match () {
         () if arms.self_test.is_some() => Form::SelfTest,
         () if arms.baseline.is_some() => Form::Sittings,
         () if arms.record.is_some() => Form::Record,
         () if arms.a.is_some() || suite.a.is_some() => Form::Turns,
-        () if has_limits || b.is_some_and(Typed::has_limits) => Form::Limits,
+        () if suite.has_limits() || b.is_some_and(Typed::has_limits) => Form::Limits,
         () => {
             let error = Error::usage("there is nothing to hold the candidate to");
             return Err(error.with_remedy(
@@ -216,10 +215,6 @@ fn metrics(names: &[String]) -> Result<Vec<Quantity>> {
     }
 }
 
-fn is_paired(form: Form) -> bool {
-    matches!(form, Form::Turns | Form::SelfTest)
-}
-
 /// Why an arm would run with the libraries of the system, where it names others: none of their directories is there, and
 /// the loader says nothing.
 pub fn without_libraries(arm: &ArmRecord) -> Option<String> {
@@ -250,7 +245,7 @@ fn notes(
     }
     // The more metrics there are, the surer each must be, and the more pairs it takes.
     let least = fewest_runs(family::confidence(0));
-    if is_paired(form) && last_look < least {
+    if form.is_paired() && last_look < least {
         note("undecided", format!("{last_look} pairs never decide anything: it takes {least} (--max-pairs)"));
     }
     arms.iter().filter_map(without_libraries).for_each(|cause| note("missing", cause));
@@ -264,8 +259,7 @@ fn notes(
     if suite.a.is_some() {
         note("unused", format!("[a] of the suite is not used: {why}"));
     }
-    let has_limits = suite.test.iter().any(|test| !test.get_ref().limits.is_empty());
-    if has_limits && (args.arms.candidate.is_some() || form == Form::SelfTest) {
+    if suite.has_limits() && (args.arms.candidate.is_some() || form == Form::SelfTest) {
         note("unused", format!("limits of the suite are not looked at: {why}"));
     }
     notes

@@ -144,6 +144,11 @@ pub fn tolerances(typed: &Tolerances) -> BTreeMap<Quantity, Tolerance> {
 }
 
 impl Suite {
+    /// One of its tests is held to a limit.
+    pub fn has_limits(&self) -> bool {
+        self.test.iter().any(|test| !test.get_ref().limits.is_empty())
+    }
+
     /// Reads a file.
     ///
     /// # Errors
